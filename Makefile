@@ -1,0 +1,50 @@
+# Every target does its own set-up; `make help` lists them.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PY_SOURCES := policy agent tests tools bench
+C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/programs/*.c tests/programs/*.cc)
+
+.PHONY: help setup up test check format generate soak test-kernels bench-agent clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## install Debian packages and make .venv (quick when it is there)
+
+$(VENV)/.ready: tools/setup.sh uv.lock pyproject.toml policy/pyproject.toml agent/pyproject.toml
+	@tools/setup.sh
+
+up: setup ## profile this machine by examples/host.yaml and watch it live
+	@$(BIN)/flameherd up
+
+check: setup ## format, lint, types, import contracts, generated files up to date
+	$(BIN)/ruff format --check $(PY_SOURCES)
+	$(BIN)/ruff check $(PY_SOURCES)
+	clang-format-14 --dry-run --Werror $(C_SOURCES)
+	$(BIN)/mypy
+	PYTHONPATH=policy:agent $(BIN)/lint-imports
+	$(BIN)/python -m tools.generate --check
+
+format: setup ## rewrite the sources in the house format
+	$(BIN)/ruff format $(PY_SOURCES)
+	$(BIN)/ruff check --fix $(PY_SOURCES)
+	clang-format-14 -i $(C_SOURCES)
+
+generate: setup ## rewrite the generated files (abi.py, docs/reference)
+	$(BIN)/python -m tools.generate
+
+test: setup ## all tests in their short form
+	$(BIN)/pytest
+
+soak: setup ## all tests in their full length (about an hour)
+	$(BIN)/pytest --soak -m soak
+
+test-kernels: setup ## boot older kernels under qemu and unwind there
+	$(BIN)/pytest tests/kernels --kernels
+
+bench-agent: setup ## measure the agent against the budgets of the design
+	$(BIN)/python -m bench.agent
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache

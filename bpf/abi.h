@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Everything that crosses the border between the kernel side and the agent: structs, enums, counters, limits.
+ *
+ * This header is the truth. tools/gen_abi.py compiles it with `gcc -g`, reads the DWARF and writes
+ * agent/flameherd_agent/kernel/abi.py (numpy dtypes, IntEnums, counters with help); `make check` fails on
+ * drift and the _Static_asserts fire again on the node. No struct is written twice by hand.
+ */
+#ifndef FLAMEHERD_ABI_H
+#define FLAMEHERD_ABI_H
+
+#ifdef FLAMEHERD_HOST
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int16_t s16;
+typedef int32_t s32;
+typedef int64_t s64;
+#endif
+
+/* Limits. An enum, so that DWARF carries them. */
+enum fh_limit {
+    FH_MAX_SLOTS = 1024,        /* policy slots on one node; slot 0 = no policy */
+    FH_MAX_PROCESSES = 16384,   /* processes whose mappings are loaded */
+    FH_MAX_MAPPINGS = 65536,    /* executable mappings of all loaded processes */
+    FH_MAX_EXECUTABLES = 16384, /* executables known to the kernel side; id 0 = none */
+    FH_MAX_RULES = 32768,       /* distinct unwind rules of all executables */
+    FH_MAX_SLABS = 64,          /* slabs of unwind rows */
+    FH_SLAB_ROWS = 131072,      /* rows in one slab: 1 MiB */
+    FH_MAX_KERNEL_FRAMES = 127, /* perf's own limit, kernel.perf_event_max_stack */
+    FH_MAX_USER_FRAMES = 512,   /* user frames of one stack */
+    FH_FRAMES_PER_PROGRAM = 16, /* native frames unwound before the next tail call */
+    FH_STACK_WORDS = 640,       /* kernel + user frame words, rounded up */
+    FH_COLD_PAGES = 9,          /* pages of stack copied for a process that is not loaded yet */
+    FH_COLD_BYTES = 36864,      /* FH_COLD_PAGES * 4096 */
+    FH_CGROUP_DEPTH = 16,       /* ancestors of a cgroup that are searched for a policy */
+    FH_COMM_BYTES = 16,         /* TASK_COMM_LEN */
+};
+
+/* A policy slot. Array `fh_slots`, written by the agent. */
+struct fh_slot {
+    u64 period_ns; /* nanoseconds of CPU time per sample; 0 = off */
+    u32 epoch;     /* rate epoch: changes with every change of period_ns */
+    u32 flags;     /* must be 0 */
+};
+
+/* The accumulator and the meters of one slot on one CPU. Per-CPU array `fh_slot_state`. */
+struct fh_slot_state {
+    s64 due_ns;  /* CPU time left until the next sample */
+    u64 ticks;   /* ticks that fell on tasks of this slot */
+    u64 samples; /* samples accepted */
+    u64 run_ns;  /* BPF run time of the accepted samples */
+    u32 epoch;   /* epoch that due_ns was drawn in */
+    u32 reserved;
+};
+
+/* One frame is one 64-bit word. User frames: kind in bits 60-63, for native frames the executable id in bits
+ * 40-59 and the address in the file in bits 0-39; for raw frames the virtual address in bits 0-55.
+ * Kernel frames are plain kernel addresses, told apart by their place (the first kernel_count words). */
+enum fh_frame_kind {
+    FH_FRAME_NATIVE = 1, /* executable id, address in the file */
+    FH_FRAME_RAW = 2,    /* virtual address outside every known file: JIT code, anonymous memory */
+};
+
+/* What became of a sample. X(name, help): one list for the enum, the metric and the docs. */
+#define FH_OUTCOMES(X)                                                                                       \
+    X(COMPLETE, "the user stack was unwound to its root")                                                    \
+    X(KERNEL_THREAD, "the task has no user stack; the kernel stack is whole")                                \
+    X(TRUNCATED, "the stack is deeper than FH_MAX_USER_FRAMES; the frames nearest the leaf are kept")        \
+    X(NO_MAPPING, "a program counter lies in no executable mapping")                                         \
+    X(NO_RULE, "the executable has no unwind information there and the frame pointer did not help")          \
+    X(BAD_FRAME, "an unwind step did not move towards the root")                                             \
+    X(READ_FAULT, "a stack page could not be read")                                                          \
+    X(COMPAT, "32-bit user space is not unwound")                                                            \
+    X(COLD, "registers and stack were sent to the agent to be unwound there")                                \
+    X(COLD_DROPPED, "like COLD, but over the cap of copied bytes or the ring was full")                      \
+    X(LOST_COUNT, "the count map was full")                                                                  \
+    X(LOST_STACK, "the stack was counted but its definition did not fit the ring buffer")                    \
+    X(LOST_TAIL_CALL, "a tail call failed")                                                                  \
+    X(LOST_SCRATCH, "the scratch space of this CPU was busy")
+
+enum fh_outcome {
+#define X(name, help) FH_OUTCOME_##name,
+    FH_OUTCOMES(X)
+#undef X
+        FH_OUTCOME_COUNT
+};
+
+/* Counters besides the outcomes. Per-CPU array `fh_counters`: first the outcomes, then these. */
+#define FH_COUNTERS(X)                                                                                       \
+    X(TICKS, "perf ticks that reached the program")                                                          \
+    X(UNSELECTED, "ticks on tasks that no policy selects")                                                   \
+    X(NOT_DUE, "ticks on selected tasks between two samples")                                                \
+    X(SAMPLES, "samples accepted, each of which ends in one outcome")                                        \
+    X(IDLE, "ticks on the idle task")                                                                        \
+    X(UNWOUND, "samples whose user stack the native unwinder began")                                         \
+    X(FRAME_POINTER_STEPS, "frames stepped by frame pointer for want of a rule")                             \
+    X(CGROUP_WALKS, "cgroups whose ancestors were walked")                                                   \
+    X(NO_CGROUP, "ticks whose cgroup could not be read")                                                     \
+    X(NO_USER_REGISTERS, "samples in kernel mode whose user registers could not be read")                    \
+    X(COLD_BYTES, "bytes of stack copied for the agent")                                                     \
+    X(FORKS_COPIED, "processes that inherited their parent's mappings at fork")                              \
+    X(EXECS_DROPPED, "processes whose mappings were dropped at exec")                                        \
+    X(RING_FULL, "records that did not fit the ring buffer")
+
+enum fh_counter {
+    FH_COUNTER_FIRST = FH_OUTCOME_COUNT - 1,
+#define X(name, help) FH_COUNTER_##name,
+    FH_COUNTERS(X)
+#undef X
+        FH_COUNTER_COUNT
+};
+
+/* A loaded process. Hash `fh_processes`: tgid -> this. The agent writes it, fork copies it, exec and exit
+ * delete it. `cookie` binds the entry to one address space: mm pointer, exec count and start time folded to
+ * 64 bits. A sample whose cookie differs treats the process as not loaded. */
+struct fh_process {
+    u64 cookie;
+    u32 first_mapping; /* index into fh_mappings */
+    u32 mappings;      /* how many; sorted by start */
+    u32 generation;    /* of the agent's entry: tells two loads of one address space apart */
+    u32 flags;
+};
+
+/* An executable mapping. Array `fh_mappings`, MMAPABLE, written by the agent in extents, sorted by start. */
+struct fh_mapping {
+    u64 start;
+    u64 end;
+    u64 bias;       /* virtual address - address in the file; may wrap */
+    u32 executable; /* 0: executable memory with no file behind it */
+    u32 flags;
+};
+
+enum fh_executable_flag {
+    FH_EXECUTABLE_READY = 1, /* rows are loaded */
+    FH_EXECUTABLE_NO_ROWS =
+        2, /* has none (or unreadable): step by frame pointer. Neither flag: not built yet, go cold */
+};
+
+/* An executable. Array `fh_executables`, MMAPABLE, index = executable id, written by the agent. */
+struct fh_executable {
+    u64 base;       /* row pcs are relative to this address in the file */
+    u32 slab;       /* index into fh_slabs */
+    u32 first;      /* first row in the slab */
+    u32 rows;       /* how many */
+    u32 flags;      /* enum fh_executable_flag */
+    u32 generation; /* changes when the id is used again */
+    u32 reserved;
+};
+
+/* One row of an unwind table: from this pc on, up to the next row, `rule` holds. Slabs: arrays, MMAPABLE. */
+struct fh_row {
+    u32 pc;   /* address in the file - base */
+    u16 rule; /* index into fh_rules; rule 0 = no information */
+    u16 reserved;
+};
+
+/* How to find the caller's stack pointer (the CFA). */
+enum fh_cfa_kind {
+    FH_CFA_NONE = 0,     /* no information here: try the frame pointer */
+    FH_CFA_SP = 1,       /* sp + cfa_offset */
+    FH_CFA_FP = 2,       /* rbp + cfa_offset */
+    FH_CFA_SP_DEREF = 3, /* *(sp + cfa_offset) + cfa_extra */
+    FH_CFA_FP_DEREF = 4, /* *(rbp + cfa_offset) + cfa_extra */
+    FH_CFA_PLT = 5,      /* sp + 8 + ((pc & 15) >= cfa_offset ? cfa_extra : 0): the PLT's DWARF expression */
+    FH_CFA_SIGNAL = 6,   /* signal frame: registers from the ucontext at sp */
+    FH_CFA_END = 7,      /* outermost frame: the return address is undefined */
+    FH_CFA_REGISTER = 8, /* leaf only: register number cfa_extra (DWARF numbering) + cfa_offset */
+};
+
+/* How to find the caller's rbp. */
+enum fh_fp_kind {
+    FH_FP_SAME = 0, /* not changed, or not known */
+    FH_FP_CFA = 1,  /* saved at CFA + fp_offset */
+    FH_FP_FP = 2,   /* saved at rbp + fp_offset (a DWARF expression) */
+    FH_FP_SP = 3,   /* saved at sp + fp_offset (a DWARF expression) */
+};
+
+/* One unwind rule (System V x86-64 psABI, DWARF 5 section 6.4). Array `fh_rules`: written by the agent, never
+ * changed afterwards. Rule 0 is all zero. */
+struct fh_rule {
+    u8 cfa;         /* enum fh_cfa_kind */
+    u8 fp;          /* enum fh_fp_kind */
+    s16 ra_offset;  /* the return address is saved at CFA + this; -8 nearly everywhere */
+    s32 cfa_offset; /* see enum fh_cfa_kind */
+    s32 fp_offset;  /* see enum fh_fp_kind */
+    s32 cfa_extra;  /* see enum fh_cfa_kind */
+};
+
+/* What is counted. Two hashes `fh_counts_0/1`: key -> value; the agent flips and drains the idle one. */
+struct fh_count_key {
+    u64 stack;  /* seeded hash of the frame words */
+    u64 cookie; /* address space, as in struct fh_process; 0 for kernel threads */
+    u32 tgid;   /* initial pid namespace */
+    u32 tid;    /* initial pid namespace */
+    u32 epoch;  /* rate epoch of the slot */
+    u16 slot;
+    u16 outcome; /* enum fh_outcome */
+};
+
+struct fh_count_value {
+    u64 count;
+    char comm[FH_COMM_BYTES]; /* thread name at the first sample of the interval */
+};
+
+/* Records of the ring buffer `fh_ring`. */
+enum fh_record_type {
+    FH_RECORD_STACK = 1, /* struct fh_stack_record, then the frame words */
+    FH_RECORD_COLD =
+        2, /* struct fh_cold_record, then the kernel frame words, then the stack bytes from sp on */
+};
+
+struct fh_stack_record {
+    u32 type;
+    u16 kernel_frames;
+    u16 user_frames; /* in words; leaf first, kernel before user */
+    u64 stack;
+};
+
+/* User registers, as much as unwinding needs. DWARF numbers: rbx 3, rbp 6, rsp 7, r10 10, r12-r15, rip 16. */
+struct fh_registers {
+    u64 pc;
+    u64 sp;
+    u64 fp;
+    u64 r10;
+    u64 rbx;
+    u64 r12;
+    u64 r13;
+    u64 r14;
+    u64 r15;
+};
+
+struct fh_cold_record {
+    u32 type;
+    u32 tgid;
+    u32 tid;
+    u32 epoch;
+    u16 slot;
+    u16 kernel_frames; /* words that follow this struct */
+    u32 stack_bytes;   /* bytes of user stack that follow the kernel frames; 0: over the cap */
+    u64 cookie;
+    u64 time_ns; /* CLOCK_MONOTONIC */
+    struct fh_registers registers;
+    char comm[FH_COMM_BYTES];
+};
+
+_Static_assert(sizeof(struct fh_row) == 8,
+               "array elements round up to 8 bytes; a wider row wastes kernel memory");
+_Static_assert(sizeof(struct fh_rule) == 16, "the rule table is indexed in user space too");
+_Static_assert(sizeof(struct fh_count_key) == 32, "no padding: hash keys are compared bytewise");
+_Static_assert(sizeof(struct fh_mapping) == 32, "mappings are written through mmap as numpy rows");
+_Static_assert(sizeof(struct fh_executable) == 32, "executables are written through mmap as numpy rows");
+
+#endif

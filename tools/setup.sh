@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Makes a fresh Debian 12 ready: Debian packages, then .venv with every console script. Quick when run again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+packages=(python3 python3-venv python3-bpfcc clang-format-14 gcc g++ make binutils libc6-dev elfutils runc debugedit
+          qemu-system-x86 busybox-static cpio zstd xz-utils)
+missing=()
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null)" = "install ok installed" ] || missing+=("$package")
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+  echo "setup: installing ${missing[*]}"
+  [ "$(id -u)" = 0 ] || { echo "setup: run as root: these Debian packages are missing: ${missing[*]}" >&2; exit 1; }
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+[ -x .venv/bin/python ] || /usr/bin/python3 -m venv .venv
+[ -x .venv/bin/uv ] || .venv/bin/pip install --quiet --disable-pip-version-check "uv==0.13.8"
+UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --frozen --inexact --python .venv/bin/python
+touch .venv/.ready
