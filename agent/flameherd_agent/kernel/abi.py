@@ -1,0 +1,236 @@
+"""What crosses the border to the kernel side. Generated from `bpf/abi.h` by `make generate`: do not edit.
+
+Struct dtypes are aligned as the C compiler laid them out; enums carry the header's names without their prefix.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+class Limit(IntEnum):
+    MAX_SLOTS = 1024
+    MAX_PROCESSES = 16384
+    MAX_MAPPINGS = 65536
+    MAX_EXECUTABLES = 16384
+    MAX_RULES = 32768
+    MAX_SLABS = 64
+    SLAB_ROWS = 131072
+    MAX_KERNEL_FRAMES = 127
+    MAX_USER_FRAMES = 512
+    FRAMES_PER_PROGRAM = 16
+    STACK_WORDS = 640
+    COLD_PAGES = 9
+    COLD_BYTES = 36864
+    CGROUP_DEPTH = 16
+    COMM_BYTES = 16
+
+
+class FrameKind(IntEnum):
+    NATIVE = 1
+    RAW = 2
+
+
+class Outcome(IntEnum):
+    COMPLETE = 0
+    KERNEL_THREAD = 1
+    TRUNCATED = 2
+    NO_MAPPING = 3
+    NO_RULE = 4
+    BAD_FRAME = 5
+    READ_FAULT = 6
+    COMPAT = 7
+    COLD = 8
+    COLD_DROPPED = 9
+    LOST_COUNT = 10
+    LOST_STACK = 11
+    LOST_TAIL_CALL = 12
+    LOST_SCRATCH = 13
+
+
+class Counter(IntEnum):
+    TICKS = 14
+    UNSELECTED = 15
+    NOT_DUE = 16
+    SAMPLES = 17
+    IDLE = 18
+    UNWOUND = 19
+    FRAME_POINTER_STEPS = 20
+    CGROUP_WALKS = 21
+    NO_CGROUP = 22
+    NO_USER_REGISTERS = 23
+    COLD_BYTES = 24
+    FORKS_COPIED = 25
+    EXECS_DROPPED = 26
+    RING_FULL = 27
+
+
+class ExecutableFlag(IntEnum):
+    READY = 1
+    NO_ROWS = 2
+
+
+class CfaKind(IntEnum):
+    NONE = 0
+    SP = 1
+    FP = 2
+    SP_DEREF = 3
+    FP_DEREF = 4
+    PLT = 5
+    SIGNAL = 6
+    END = 7
+    REGISTER = 8
+
+
+class FpKind(IntEnum):
+    SAME = 0
+    CFA = 1
+    FP = 2
+    SP = 3
+
+
+class RecordType(IntEnum):
+    STACK = 1
+    COLD = 2
+
+
+Slot: Final = np.dtype(
+    {
+        "names": ["period_ns", "epoch", "flags"],
+        "formats": ["<u8", "<u4", "<u4"],
+        "offsets": [0, 8, 12],
+        "itemsize": 16,
+    }
+)
+
+SlotState: Final = np.dtype(
+    {
+        "names": ["due_ns", "ticks", "samples", "run_ns", "epoch", "reserved"],
+        "formats": ["<i8", "<u8", "<u8", "<u8", "<u4", "<u4"],
+        "offsets": [0, 8, 16, 24, 32, 36],
+        "itemsize": 40,
+    }
+)
+
+Process: Final = np.dtype(
+    {
+        "names": ["cookie", "first_mapping", "mappings", "generation", "flags"],
+        "formats": ["<u8", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 8, 12, 16, 20],
+        "itemsize": 24,
+    }
+)
+
+Mapping: Final = np.dtype(
+    {
+        "names": ["start", "end", "bias", "executable", "flags"],
+        "formats": ["<u8", "<u8", "<u8", "<u4", "<u4"],
+        "offsets": [0, 8, 16, 24, 28],
+        "itemsize": 32,
+    }
+)
+
+Executable: Final = np.dtype(
+    {
+        "names": ["base", "slab", "first", "rows", "flags", "generation", "reserved"],
+        "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 8, 12, 16, 20, 24, 28],
+        "itemsize": 32,
+    }
+)
+
+Row: Final = np.dtype(
+    {
+        "names": ["pc", "rule", "reserved"],
+        "formats": ["<u4", "<u2", "<u2"],
+        "offsets": [0, 4, 6],
+        "itemsize": 8,
+    }
+)
+
+Rule: Final = np.dtype(
+    {
+        "names": ["cfa", "fp", "ra_offset", "cfa_offset", "fp_offset", "cfa_extra"],
+        "formats": ["<u1", "<u1", "<i2", "<i4", "<i4", "<i4"],
+        "offsets": [0, 1, 2, 4, 8, 12],
+        "itemsize": 16,
+    }
+)
+
+CountKey: Final = np.dtype(
+    {
+        "names": ["stack", "cookie", "tgid", "tid", "epoch", "slot", "outcome"],
+        "formats": ["<u8", "<u8", "<u4", "<u4", "<u4", "<u2", "<u2"],
+        "offsets": [0, 8, 16, 20, 24, 28, 30],
+        "itemsize": 32,
+    }
+)
+
+CountValue: Final = np.dtype(
+    {
+        "names": ["count", "comm"],
+        "formats": ["<u8", "S16"],
+        "offsets": [0, 8],
+        "itemsize": 24,
+    }
+)
+
+StackRecord: Final = np.dtype(
+    {
+        "names": ["type", "kernel_frames", "user_frames", "stack"],
+        "formats": ["<u4", "<u2", "<u2", "<u8"],
+        "offsets": [0, 4, 6, 8],
+        "itemsize": 16,
+    }
+)
+
+Registers: Final = np.dtype(
+    {
+        "names": ["pc", "sp", "fp", "r10", "rbx", "r12", "r13", "r14", "r15"],
+        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64],
+        "itemsize": 72,
+    }
+)
+
+ColdRecord: Final = np.dtype(
+    {
+        "names": ["type", "tgid", "tid", "epoch", "slot", "kernel_frames", "stack_bytes", "cookie", "time_ns", "registers", "comm"],
+        "formats": ["<u4", "<u4", "<u4", "<u4", "<u2", "<u2", "<u4", "<u8", "<u8", Registers, "S16"],
+        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 112],
+        "itemsize": 128,
+    }
+)
+
+OUTCOME_HELP: Final = {
+    Outcome.COMPLETE: "the user stack was unwound to its root",
+    Outcome.KERNEL_THREAD: "the task has no user stack; the kernel stack is whole",
+    Outcome.TRUNCATED: "the stack is deeper than FH_MAX_USER_FRAMES; the frames nearest the leaf are kept",
+    Outcome.NO_MAPPING: "a program counter lies in no executable mapping",
+    Outcome.NO_RULE: "the executable has no unwind information there and the frame pointer did not help",
+    Outcome.BAD_FRAME: "an unwind step did not move towards the root",
+    Outcome.READ_FAULT: "a stack page could not be read",
+    Outcome.COMPAT: "32-bit user space is not unwound",
+    Outcome.COLD: "registers and stack were sent to the agent to be unwound there",
+    Outcome.COLD_DROPPED: "like COLD, but over the cap of copied bytes or the ring was full",
+    Outcome.LOST_COUNT: "the count map was full",
+    Outcome.LOST_STACK: "the stack was counted but its definition did not fit the ring buffer",
+    Outcome.LOST_TAIL_CALL: "a tail call failed",
+    Outcome.LOST_SCRATCH: "the scratch space of this CPU was busy",
+}
+COUNTER_HELP: Final = {
+    Counter.TICKS: "perf ticks that reached the program",
+    Counter.UNSELECTED: "ticks on tasks that no policy selects",
+    Counter.NOT_DUE: "ticks on selected tasks between two samples",
+    Counter.SAMPLES: "samples accepted, each of which ends in one outcome",
+    Counter.IDLE: "ticks on the idle task",
+    Counter.UNWOUND: "samples whose user stack the native unwinder began",
+    Counter.FRAME_POINTER_STEPS: "frames stepped by frame pointer for want of a rule",
+    Counter.CGROUP_WALKS: "cgroups whose ancestors were walked",
+    Counter.NO_CGROUP: "ticks whose cgroup could not be read",
+    Counter.NO_USER_REGISTERS: "samples in kernel mode whose user registers could not be read",
+    Counter.COLD_BYTES: "bytes of stack copied for the agent",
+    Counter.FORKS_COPIED: "processes that inherited their parent's mappings at fork",
+    Counter.EXECS_DROPPED: "processes whose mappings were dropped at exec",
+    Counter.RING_FULL: "records that did not fit the ring buffer",
+}
