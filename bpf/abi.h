@@ -22,21 +22,25 @@ typedef int64_t s64;
 
 /* Limits. An enum, so that DWARF carries them. */
 enum fh_limit {
-    FH_MAX_SLOTS = 1024,        /* policy slots on one node; slot 0 = no policy */
-    FH_MAX_PROCESSES = 16384,   /* processes whose mappings are loaded */
-    FH_MAX_MAPPINGS = 65536,    /* executable mappings of all loaded processes */
-    FH_MAX_EXECUTABLES = 16384, /* executables known to the kernel side; id 0 = none */
-    FH_MAX_RULES = 32768,       /* distinct unwind rules of all executables */
-    FH_MAX_SLABS = 64,          /* slabs of unwind rows */
-    FH_SLAB_ROWS = 131072,      /* rows in one slab: 1 MiB */
-    FH_MAX_KERNEL_FRAMES = 127, /* perf's own limit, kernel.perf_event_max_stack */
-    FH_MAX_USER_FRAMES = 512,   /* user frames of one stack */
-    FH_FRAMES_PER_PROGRAM = 16, /* native frames unwound before the next tail call */
-    FH_STACK_WORDS = 640,       /* kernel + user frame words, rounded up */
-    FH_COLD_PAGES = 9,          /* pages of stack copied for a process that is not loaded yet */
-    FH_COLD_BYTES = 36864,      /* FH_COLD_PAGES * 4096 */
-    FH_CGROUP_DEPTH = 16,       /* ancestors of a cgroup that are searched for a policy */
-    FH_COMM_BYTES = 16,         /* TASK_COMM_LEN */
+    FH_MAX_SLOTS = 1024,          /* policy slots on one node; slot 0 = no policy */
+    FH_MAX_PROCESSES = 16384,     /* processes whose mappings are loaded */
+    FH_MAX_MAPPINGS = 65536,      /* executable mappings of all loaded processes */
+    FH_MAX_EXECUTABLES = 1048576, /* executable ids: 20 bits of a frame word; id 0 = none */
+    FH_MAX_TABLES = 16384,        /* unwind tables that mappings refer to; table 0 = no file */
+    FH_MAX_RULES = 32768,         /* distinct unwind rules of all executables */
+    FH_MAX_SLABS = 64,            /* slabs of unwind rows */
+    FH_SLAB_ROWS = 131072,        /* rows in one slab: 1 MiB */
+    FH_MAX_KERNEL_FRAMES = 127,   /* perf's own limit, kernel.perf_event_max_stack */
+    FH_MAX_USER_FRAMES = 512,     /* user frames of one stack */
+    FH_FRAMES_PER_PROGRAM = 16,   /* native frames unwound before the next tail call */
+    FH_STACK_WORDS = 1024,        /* kernel + user frame words, rounded up to a power of two */
+    FH_COLD_PAGES = 9,            /* pages of stack copied for a process that is not loaded yet */
+    FH_COLD_BYTES = 36864,        /* FH_COLD_PAGES * 4096 */
+    FH_COLD_KERNEL_WORDS = 128,   /* room for the kernel frames of a cold record */
+    FH_CGROUP_CACHE = 4096,       /* cgroups whose slot is remembered */
+    FH_MAX_COUNTS = 16384,        /* distinct (stack, thread, slot) of one interval */
+    FH_CGROUP_DEPTH = 16,         /* ancestors of a cgroup that are searched for a policy */
+    FH_COMM_BYTES = 16,           /* TASK_COMM_LEN */
 };
 
 /* A policy slot. Array `fh_slots`, written by the agent. */
@@ -44,6 +48,27 @@ struct fh_slot {
     u64 period_ns; /* nanoseconds of CPU time per sample; 0 = off */
     u32 epoch;     /* rate epoch: changes with every change of period_ns */
     u32 flags;     /* must be 0 */
+};
+
+enum fh_config_flag {
+    FH_CONFIG_TGIDS = 1,   /* fh_tgid_slots is in use */
+    FH_CONFIG_CGROUPS = 2, /* fh_cgroup_slots is in use */
+};
+
+/* What the programs are told. Array `fh_config` with one entry, written by the agent. */
+struct fh_config {
+    u64 seed;                  /* of stack hashes and of the jitter */
+    u64 cold_bytes_per_second; /* cap of copied stack bytes, for each CPU */
+    u32 flags;                 /* enum fh_config_flag */
+    u32 active;                /* 0 or 1: which of fh_counts_0/1 and fh_seen_0/1 is written */
+    u32 selection;             /* changes with every change of fh_cgroup_slots: invalidates the cache */
+    u32 reserved;
+};
+
+/* The slot of a cgroup, remembered. LRU hash `fh_cgroup_cache`: cgroup id -> this. */
+struct fh_cgroup_slot {
+    u32 slot;
+    u32 selection; /* value of fh_config.selection that it was found under */
 };
 
 /* The accumulator and the meters of one slot on one CPU. Per-CPU array `fh_slot_state`. */
@@ -129,24 +154,25 @@ struct fh_mapping {
     u64 start;
     u64 end;
     u64 bias;       /* virtual address - address in the file; may wrap */
-    u32 executable; /* 0: executable memory with no file behind it */
-    u32 flags;
+    u32 executable; /* names the file in frame words; 0: executable memory with no file behind it */
+    u32 table;      /* index into fh_tables; a file with several tables has several mappings */
 };
 
-enum fh_executable_flag {
-    FH_EXECUTABLE_READY = 1, /* rows are loaded */
-    FH_EXECUTABLE_NO_ROWS =
+enum fh_table_flag {
+    FH_TABLE_READY = 1, /* rows are loaded */
+    FH_TABLE_NO_ROWS =
         2, /* has none (or unreadable): step by frame pointer. Neither flag: not built yet, go cold */
 };
 
-/* An executable. Array `fh_executables`, MMAPABLE, index = executable id, written by the agent. */
-struct fh_executable {
+/* The unwind table of an executable, or of a part of one with more than FH_SLAB_ROWS rows. Array `fh_tables`,
+ * MMAPABLE, written by the agent. Table 0 is that of executable memory with no file behind it. */
+struct fh_table {
     u64 base;       /* row pcs are relative to this address in the file */
     u32 slab;       /* index into fh_slabs */
     u32 first;      /* first row in the slab */
     u32 rows;       /* how many */
-    u32 flags;      /* enum fh_executable_flag */
-    u32 generation; /* changes when the id is used again */
+    u32 flags;      /* enum fh_table_flag */
+    u32 generation; /* changes when the index is used again */
     u32 reserved;
 };
 
@@ -205,11 +231,10 @@ struct fh_count_value {
     char comm[FH_COMM_BYTES]; /* thread name at the first sample of the interval */
 };
 
-/* Records of the ring buffer `fh_ring`. */
+/* Records of the ring buffers `fh_ring` and `fh_cold_ring`. */
 enum fh_record_type {
-    FH_RECORD_STACK = 1, /* struct fh_stack_record, then the frame words */
-    FH_RECORD_COLD =
-        2, /* struct fh_cold_record, then the kernel frame words, then the stack bytes from sp on */
+    FH_RECORD_STACK = 1, /* struct fh_stack_record, then the frame words: in fh_ring */
+    FH_RECORD_COLD = 2,  /* struct fh_cold_record and what follows it: in fh_cold_ring */
 };
 
 struct fh_stack_record {
@@ -232,14 +257,16 @@ struct fh_registers {
     u64 r15;
 };
 
+/* In the ring buffer `fh_cold_ring`: this, then FH_COLD_KERNEL_WORDS words of which the first kernel_frames
+ * are the kernel stack, then stack_bytes of user stack from sp on. */
 struct fh_cold_record {
     u32 type;
     u32 tgid;
     u32 tid;
     u32 epoch;
     u16 slot;
-    u16 kernel_frames; /* words that follow this struct */
-    u32 stack_bytes;   /* bytes of user stack that follow the kernel frames; 0: over the cap */
+    u16 kernel_frames;
+    u32 stack_bytes; /* 0: over the cap */
     u64 cookie;
     u64 time_ns; /* CLOCK_MONOTONIC */
     struct fh_registers registers;
@@ -251,6 +278,6 @@ _Static_assert(sizeof(struct fh_row) == 8,
 _Static_assert(sizeof(struct fh_rule) == 16, "the rule table is indexed in user space too");
 _Static_assert(sizeof(struct fh_count_key) == 32, "no padding: hash keys are compared bytewise");
 _Static_assert(sizeof(struct fh_mapping) == 32, "mappings are written through mmap as numpy rows");
-_Static_assert(sizeof(struct fh_executable) == 32, "executables are written through mmap as numpy rows");
+_Static_assert(sizeof(struct fh_table) == 32, "tables are written through mmap as numpy rows");
 
 #endif

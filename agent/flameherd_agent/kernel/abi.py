@@ -12,18 +12,27 @@ class Limit(IntEnum):
     MAX_SLOTS = 1024
     MAX_PROCESSES = 16384
     MAX_MAPPINGS = 65536
-    MAX_EXECUTABLES = 16384
+    MAX_EXECUTABLES = 1048576
+    MAX_TABLES = 16384
     MAX_RULES = 32768
     MAX_SLABS = 64
     SLAB_ROWS = 131072
     MAX_KERNEL_FRAMES = 127
     MAX_USER_FRAMES = 512
     FRAMES_PER_PROGRAM = 16
-    STACK_WORDS = 640
+    STACK_WORDS = 1024
     COLD_PAGES = 9
     COLD_BYTES = 36864
+    COLD_KERNEL_WORDS = 128
+    CGROUP_CACHE = 4096
+    MAX_COUNTS = 16384
     CGROUP_DEPTH = 16
     COMM_BYTES = 16
+
+
+class ConfigFlag(IntEnum):
+    TGIDS = 1
+    CGROUPS = 2
 
 
 class FrameKind(IntEnum):
@@ -65,7 +74,7 @@ class Counter(IntEnum):
     RING_FULL = 27
 
 
-class ExecutableFlag(IntEnum):
+class TableFlag(IntEnum):
     READY = 1
     NO_ROWS = 2
 
@@ -103,6 +112,24 @@ Slot: Final = np.dtype(
     }
 )
 
+Config: Final = np.dtype(
+    {
+        "names": ["seed", "cold_bytes_per_second", "flags", "active", "selection", "reserved"],
+        "formats": ["<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 8, 16, 20, 24, 28],
+        "itemsize": 32,
+    }
+)
+
+CgroupSlot: Final = np.dtype(
+    {
+        "names": ["slot", "selection"],
+        "formats": ["<u4", "<u4"],
+        "offsets": [0, 4],
+        "itemsize": 8,
+    }
+)
+
 SlotState: Final = np.dtype(
     {
         "names": ["due_ns", "ticks", "samples", "run_ns", "epoch", "reserved"],
@@ -123,14 +150,14 @@ Process: Final = np.dtype(
 
 Mapping: Final = np.dtype(
     {
-        "names": ["start", "end", "bias", "executable", "flags"],
+        "names": ["start", "end", "bias", "executable", "table"],
         "formats": ["<u8", "<u8", "<u8", "<u4", "<u4"],
         "offsets": [0, 8, 16, 24, 28],
         "itemsize": 32,
     }
 )
 
-Executable: Final = np.dtype(
+Table: Final = np.dtype(
     {
         "names": ["base", "slab", "first", "rows", "flags", "generation", "reserved"],
         "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],

@@ -1,0 +1,230 @@
+"""From `bpf/*.bpf.c` to loaded programs: amalgamate, compile in the loader child, cache, load.
+
+bcc sees programs and map accesses only in the main text, so the sources are joined with `#line` markers; messages
+still name the file and line. Bytecode is cached under a key of everything that it depends on: the text, the
+flags, and the kernel's own build (whose struct offsets are compiled in). The agent itself creates the maps and loads
+the programs, so fresh and cached bytecode take one path (docs/design/0001).
+"""
+
+import base64
+import hashlib
+import json
+import logging
+import os
+import platform
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flameherd_agent.errors import EnvironmentProblem
+from flameherd_agent.kernel.bpf import (
+    Map,
+    MapDefinition,
+    Program,
+    ProgramType,
+    load_program,
+    possible_cpus,
+)
+
+log = logging.getLogger(__name__)
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+SYSTEM_PYTHON: Final = "/usr/bin/python3"
+COMPILE_TIMEOUT_S: Final = 120
+CACHED_BYTECODES: Final = 4
+
+SOURCES: Final = (
+    "abi.h",
+    "lib/task.h",
+    "lib/unwind_types.h",
+    "lib/sample.h",
+    "core.bpf.c",
+    "lib/kernel_access.h",
+    "lib/unwind.h",
+    "native.bpf.c",
+)
+"""In the order in which they are joined."""
+
+PROGRAMS: Final = {
+    "fh_tick": ProgramType.PERF_EVENT,
+    "fh_native": ProgramType.PERF_EVENT,
+    "fh_finish": ProgramType.PERF_EVENT,
+    "fh_send_cold": ProgramType.PERF_EVENT,
+    "fh_fork": ProgramType.RAW_TRACEPOINT,
+    "fh_exec": ProgramType.RAW_TRACEPOINT,
+    "fh_exit": ProgramType.RAW_TRACEPOINT,
+}
+
+CONSTANTS: Final = {
+    "KERNEL_STACK_BYTES": 16384,  # THREAD_SIZE of x86-64 without KASAN
+    "PF_KTHREAD": 0x00200000,
+    "USER_CODE_32": 0x23,  # __USER32_CS
+}
+
+
+def source_directory() -> Path:
+    """`bpf/`: in the wheel inside the package, in a checkout beside it."""
+    packaged = _PACKAGE / "_bpf"
+    return packaged if packaged.is_dir() else _PACKAGE.parent.parent / "bpf"
+
+
+def amalgamate(directory: Path) -> str:
+    """One text with `#line` markers, without the sources' own includes of each other."""
+    parts = []
+    for name in SOURCES:
+        text = (directory / name).read_text()
+        parts.append(f'#line 1 "bpf/{name}"\n{text}')
+    return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Bytecode:
+    """What the loader child answers."""
+
+    maps: dict[str, list[int]]
+    programs: dict[str, dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Maps and programs in the kernel. They live as long as their descriptors: closing is unloading."""
+
+    maps: dict[str, Map]
+    programs: dict[str, Program]
+    slab: MapDefinition
+    """Template of the inner maps of `fh_slabs`."""
+
+    def close(self) -> None:
+        for program in self.programs.values():
+            os.close(program.fd)
+        for map_ in self.maps.values():
+            map_.close()
+
+    def map_bytes(self) -> int:
+        """Kernel memory of all maps in bytes, as the kernel accounts it (`memlock` in fdinfo)."""
+        return sum(memlock_bytes(map_.fd) for map_ in self.maps.values())
+
+
+def memlock_bytes(fd: int) -> int:
+    """Kernel memory that one map is charged for, in bytes."""
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
+        if line.startswith("memlock:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _kernel_identity() -> bytes:
+    """Changes whenever struct offsets may: the kernel's GNU build id, or its version string."""
+    try:
+        return Path("/sys/kernel/notes").read_bytes()
+    except OSError:
+        return "\0".join(platform.uname()).encode()
+
+
+def bytecode(cache: Path | None) -> Bytecode:
+    """The compiled programs, from `cache` if they are there. Raises EnvironmentProblem."""
+    directory = source_directory()
+    text = amalgamate(directory)
+    flags = [f"-D{name}={value}" for name, value in CONSTANTS.items()]
+    digest = hashlib.sha256()
+    for part in (text.encode(), "\0".join(flags).encode(), _kernel_identity()):
+        digest.update(hashlib.sha256(part).digest())
+    path = cache / f"bytecode-{digest.hexdigest()[:32]}.json" if cache else None
+    if path is not None:
+        try:
+            return Bytecode(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError) as error:
+            log.warning("bytecode cache %s is unreadable (%s): compiling anew", path, error)
+    answer = _compile(directory, text, flags)
+    if path is not None:
+        _store(path, answer)
+    return Bytecode(**answer)
+
+
+def _compile(directory: Path, text: str, flags: list[str]) -> dict[str, Any]:
+    request = {
+        "text": text,
+        "flags": flags,
+        "programs": list(PROGRAMS),
+        "include": str(directory / "shim"),
+        "offsets": True,
+    }
+    child = Path(__file__).with_name("loader_child.py")
+    try:
+        done = subprocess.run(
+            [SYSTEM_PYTHON, "-I", str(child)],
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            timeout=COMPILE_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise EnvironmentProblem(
+            f"compiling the eBPF programs needs {SYSTEM_PYTHON} with python3-bpfcc: {error}"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentProblem(
+            f"compiling the eBPF programs took more than {COMPILE_TIMEOUT_S} s"
+        ) from error
+    diagnostics = done.stderr.decode(errors="replace")
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        answer = {"error": f"the loader child exited with {done.returncode}"}
+    if "error" in answer:
+        raise EnvironmentProblem(
+            f"compiling the eBPF programs failed: {answer['error']}\n{diagnostics[-4000:]}".rstrip()
+        )
+    return answer
+
+
+def _store(path: Path, answer: dict[str, Any]) -> None:
+    """Keep bytecode for the next start; a cache that cannot be written costs only that start's second."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as target:
+            target.write(json.dumps(answer).encode())
+        Path(target.name).rename(path)
+        old = sorted(path.parent.glob("bytecode-*.json"), key=lambda entry: entry.stat().st_mtime)
+        for entry in old[:-CACHED_BYTECODES]:
+            entry.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("cannot keep bytecode in %s (%s): the next start compiles again", path, error)
+
+
+def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
+    """Create every map and load every program. `entries` overrides maps' sizes.
+
+    Raises EnvironmentProblem with what the kernel said.
+    """
+    compiled = bytecode(cache)
+    sizes = {"fh_cold": possible_cpus()} | (entries or {})
+    definitions = {
+        name: MapDefinition(name, *numbers[:3], sizes.get(name, numbers[3]), numbers[4])
+        for name, numbers in compiled.maps.items()
+    }
+    maps: dict[str, Map] = {}
+    programs: dict[str, Program] = {}
+    loaded = Loaded(maps, programs, definitions["fh_slab"])
+    try:
+        # The inner map comes first: the map of maps takes its shape from it.
+        for name in sorted(definitions, key=lambda name: name != "fh_slab"):
+            inner = maps["fh_slab"].fd if name == "fh_slabs" else 0
+            maps[name] = Map(definitions[name], inner)
+        for name, kind in PROGRAMS.items():
+            code = bytearray(base64.b64decode(compiled.programs[name]["code"]))
+            for instruction, map_name in compiled.programs[name]["maps"]:
+                at = 8 * instruction + 4
+                code[at : at + 4] = maps[map_name].fd.to_bytes(4, "little")
+            programs[name] = load_program(name, kind, bytes(code))
+    except OSError as error:
+        loaded.close()
+        raise EnvironmentProblem(
+            f"loading the eBPF programs failed: {error.filename}: {error.strerror}. "
+            "The agent needs CAP_BPF and CAP_PERFMON (or root); `flameherd doctor` tells more."
+        ) from error
+    return loaded

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The sample in the making, and the tail calls that make it: entry -> native (up to 32 times) -> finish, or
+ * -> cold.
+ */
+
+enum fh_program {
+    FH_PROGRAM_NATIVE = 0,
+    FH_PROGRAM_FINISH = 1,
+    FH_PROGRAM_COLD = 2,
+};
+
+struct fh_scratch {
+    u64 started_ns;
+    u64 hash; /* of the user words so far */
+    u32 busy;
+    u32 active;
+    u32 kernel_frames;
+    u32 user_frames;
+    struct fh_count_key key;
+    char comm[FH_COMM_BYTES];
+    struct fh_registers leaf; /* as sampled: a cold sample starts again from here */
+    struct fh_unwind u;
+    struct fh_stack_record record; /* the words follow, so that both leave in one record */
+    u64 words[FH_STACK_WORDS];
+};
+
+struct fh_cold {
+    struct fh_cold_record record;
+    u64 kernel[FH_COLD_KERNEL_WORDS];
+    u8 stack[FH_COLD_BYTES];
+};
+
+/* Copied bytes of one CPU in the present window of 1/16 s. */
+struct fh_cold_meter {
+    u64 window;
+    u64 bytes;
+};

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One step of native unwinding: from the registers of a frame to those of its caller.
+ *
+ * The same text runs in the kernel and, with FLAMEHERD_HOST, in user space against saved stacks, where it can
+ * be debugged and fuzzed. Its surroundings provide: fh_read_user(void *to, u32 bytes, u64 from)     0, or not
+ * 0 on a fault fh_mapping_at(u32), fh_table_at(u32), fh_rule_at(u32)   pointers, or NULL fh_row_at(u32 slab,
+ * u32 row)                    pointer, or NULL Source of the rules: System V x86-64 psABI 1.0 §3.4, DWARF 5
+ * §6.4; the signal frame is Linux's rt_sigframe.
+ */
+
+enum fh_step {
+    FH_STEP_CALLER = 0, /* the registers are the caller's now */
+    FH_STEP_END = 1,    /* this frame was the outermost one */
+    FH_STEP_COLD = 2,   /* the executable's table is not loaded yet */
+    FH_STEP_FAILED = 3, /* see outcome */
+};
+
+/* rt_sigframe: after the return address there is a ucontext; its gregs start at 40 (struct sigcontext). */
+#define FH_UCONTEXT_R8 40
+#define FH_UCONTEXT_RBP 120
+#define FH_UCONTEXT_RBX 128
+#define FH_UCONTEXT_RSP 160
+#define FH_UCONTEXT_RIP 168
+
+#define FH_MAPPING_STEPS 16 /* 2^16 = FH_MAX_MAPPINGS */
+#define FH_ROW_STEPS 18     /* 2^17 = FH_SLAB_ROWS */
+
+/* The mapping that holds pc, copied to u->mapping: 1, or 0 if there is none. */
+static __always_inline int fh_find_mapping(struct fh_unwind *u, u64 pc) {
+    u32 low = 0, high = u->mappings;
+    struct fh_mapping *m;
+    if (pc >= u->mapping.start && pc < u->mapping.end)
+        return 1;
+    for (int i = 0; i < FH_MAPPING_STEPS; i++) {
+        u32 middle;
+        if (low >= high)
+            break;
+        middle = (low + high) >> 1;
+        m = fh_mapping_at(u->first_mapping + middle);
+        if (!m)
+            return 0;
+        if (m->start <= pc)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return 0;
+    m = fh_mapping_at(u->first_mapping + low - 1);
+    if (!m || pc < m->start || pc >= m->end)
+        return 0;
+    u->mapping = *m;
+    return 1;
+}
+
+/* The rule index that holds at `pc` (relative to the table's base); 0 = no information. */
+static __always_inline u32 fh_find_rule(const struct fh_table *t, u32 pc) {
+    u32 low = 0, high = t->rows, slab = t->slab, first = t->first, rule = 0;
+    for (int i = 0; i < FH_ROW_STEPS; i++) {
+        struct fh_row *row;
+        u32 middle;
+        if (low >= high)
+            break;
+        middle = (low + high) >> 1;
+        row = fh_row_at(slab, first + middle);
+        if (!row)
+            return 0;
+        if (row->pc <= pc) {
+            rule = row->rule;
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return rule;
+}
+
+/* A callee-saved or scratch register of the leaf by its DWARF number: realigning prologues keep the CFA
+ * there. */
+static __always_inline u64 fh_leaf_register(const struct fh_registers *r, s32 number) {
+    switch (number) {
+    case 3:
+        return r->rbx;
+    case 10:
+        return r->r10;
+    case 12:
+        return r->r12;
+    case 13:
+        return r->r13;
+    case 14:
+        return r->r14;
+    case 15:
+        return r->r15;
+    default:
+        return 0;
+    }
+}
+
+static __always_inline int fh_fail(struct fh_unwind *u, u32 outcome) {
+    u->outcome = outcome;
+    return FH_STEP_FAILED;
+}
+
+/* The caller by the frame pointer, for code without a rule. */
+static __always_inline int fh_step_frame_pointer(struct fh_unwind *u) {
+    u64 pair[2]; /* caller's rbp, return address */
+    u->by_frame_pointer++;
+    if (u->r.fp == 0)
+        return FH_STEP_END;
+    if (u->r.fp < u->r.sp)
+        return fh_fail(u, FH_OUTCOME_NO_RULE);
+    if (fh_read_user(pair, sizeof(pair), u->r.fp))
+        return fh_fail(u, FH_OUTCOME_NO_RULE);
+    u->r.sp = u->r.fp + 16;
+    u->r.fp = pair[0];
+    u->r.pc = pair[1];
+    u->exact = 0;
+    return u->r.pc ? FH_STEP_CALLER : FH_STEP_END;
+}
+
+static __always_inline int fh_step_signal(struct fh_unwind *u) {
+    u64 saved[2];
+    u64 at = u->r.sp;
+    if (fh_read_user(saved, 16, at + FH_UCONTEXT_RSP))
+        return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    u->r.sp = saved[0];
+    u->r.pc = saved[1];
+    if (fh_read_user(saved, 16, at + FH_UCONTEXT_RBP))
+        return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    u->r.fp = saved[0];
+    u->r.rbx = saved[1];
+    if (fh_read_user(&u->r.r10, 8, at + FH_UCONTEXT_R8 + 16))
+        return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    u->exact = 1;
+    return FH_STEP_CALLER;
+}
+
+/* From the frame in u->r, whose mapping is u->mapping, to its caller. */
+static __always_inline int fh_step(struct fh_unwind *u) {
+    u64 pc = u->exact ? u->r.pc : u->r.pc - 1;
+    u64 cfa, pair[2];
+    struct fh_table *table = fh_table_at(u->mapping.table);
+    struct fh_rule *rule;
+    u32 index;
+    if (!table)
+        return fh_fail(u, FH_OUTCOME_NO_RULE);
+    if (!(table->flags & FH_TABLE_READY)) {
+        if (table->flags & FH_TABLE_NO_ROWS)
+            return fh_step_frame_pointer(u);
+        return FH_STEP_COLD;
+    }
+    pc = pc - u->mapping.bias - table->base;
+    if (pc >> 32)
+        return fh_step_frame_pointer(u);
+    index = fh_find_rule(table, (u32)pc);
+    rule = fh_rule_at(index);
+    if (!rule)
+        return fh_fail(u, FH_OUTCOME_NO_RULE);
+    switch (rule->cfa) {
+    case FH_CFA_SP:
+        cfa = u->r.sp + rule->cfa_offset;
+        break;
+    case FH_CFA_FP:
+        cfa = u->r.fp + rule->cfa_offset;
+        break;
+    case FH_CFA_PLT:
+        cfa = u->r.sp + 8 + ((u->r.pc & 15) >= (u32)rule->cfa_offset ? rule->cfa_extra : 0);
+        break;
+    case FH_CFA_SP_DEREF:
+    case FH_CFA_FP_DEREF:
+        cfa = (rule->cfa == FH_CFA_SP_DEREF ? u->r.sp : u->r.fp) + rule->cfa_offset;
+        if (fh_read_user(&cfa, 8, cfa))
+            return fh_fail(u, FH_OUTCOME_READ_FAULT);
+        cfa += rule->cfa_extra;
+        break;
+    case FH_CFA_REGISTER:
+        if (!u->exact)
+            return fh_step_frame_pointer(u);
+        cfa = fh_leaf_register(&u->r, rule->cfa_extra) + rule->cfa_offset;
+        break;
+    case FH_CFA_SIGNAL:
+        return fh_step_signal(u);
+    case FH_CFA_END:
+        return FH_STEP_END;
+    default:
+        return fh_step_frame_pointer(u);
+    }
+    /* Go switches from a goroutine's stack to the thread's and back along its frame pointers: only there may
+     * the next frame lie below this one. */
+    if (cfa <= u->r.sp && rule->cfa != FH_CFA_FP)
+        return fh_fail(u, FH_OUTCOME_BAD_FRAME);
+    /* The return address and, nearly always, the caller's rbp below it, in one read. */
+    if (fh_read_user(pair, sizeof(pair), cfa + rule->ra_offset - 8))
+        return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    if (rule->fp == FH_FP_CFA) {
+        if (rule->fp_offset == rule->ra_offset - 8)
+            u->r.fp = pair[0];
+        else if (fh_read_user(&u->r.fp, 8, cfa + rule->fp_offset))
+            return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    } else if (rule->fp != FH_FP_SAME) {
+        u64 at = (rule->fp == FH_FP_FP ? u->r.fp : u->r.sp) + rule->fp_offset;
+        if (fh_read_user(&u->r.fp, 8, at))
+            return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    }
+    u->r.sp = cfa;
+    u->r.pc = pair[1];
+    u->exact = 0;
+    return u->r.pc ? FH_STEP_CALLER : FH_STEP_END;
+}
+
+/* The frame word of the frame in u->r, once its mapping is found. */
+static __always_inline u64 fh_frame_word(const struct fh_unwind *u) {
+    u64 pc = u->exact ? u->r.pc : u->r.pc - 1;
+    if (u->mapping.executable == 0)
+        return ((u64)FH_FRAME_RAW << 60) | (pc & 0x00ffffffffffffffULL);
+    return ((u64)FH_FRAME_NATIVE << 60) | ((u64)(u->mapping.executable & 0xfffff) << 40) |
+           ((pc - u->mapping.bias) & 0xffffffffffULL);
+}
