@@ -268,6 +268,7 @@ struct fh_cold_record {
     u16 kernel_frames;
     u32 stack_bytes; /* 0: over the cap */
     u64 cookie;
+    u64 cgroup;
     u64 time_ns; /* CLOCK_MONOTONIC */
     struct fh_registers registers;
     char comm[FH_COMM_BYTES];
@@ -276,7 +277,7 @@ struct fh_cold_record {
 _Static_assert(sizeof(struct fh_row) == 8,
                "array elements round up to 8 bytes; a wider row wastes kernel memory");
 _Static_assert(sizeof(struct fh_rule) == 16, "the rule table is indexed in user space too");
-_Static_assert(sizeof(struct fh_count_key) == 32, "no padding: hash keys are compared bytewise");
+_Static_assert(sizeof(struct fh_count_key) == 40, "no padding: hash keys are compared bytewise");
 _Static_assert(sizeof(struct fh_mapping) == 32, "mappings are written through mmap as numpy rows");
 _Static_assert(sizeof(struct fh_table) == 32, "tables are written through mmap as numpy rows");
 

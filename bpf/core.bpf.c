@@ -49,10 +49,14 @@ BPF_TABLE("array", u32, struct fh_cold, fh_cold, 1);
 /* enum fh_program -> program; agent writes and holds */
 BPF_PROG_ARRAY(fh_programs, 4);
 
-static __always_inline void fh_count(u32 counter) {
+static __always_inline void fh_add(u32 counter, u64 amount) {
     u64 *value = fh_counters.lookup(&counter);
     if (value)
-        (*value)++;
+        *value += amount;
+}
+
+static __always_inline void fh_count(u32 counter) {
+    fh_add(counter, 1);
 }
 
 static __always_inline u64 fh_mix(u64 hash, u64 word) {
@@ -80,9 +84,8 @@ static __always_inline u32 fh_walk_cgroups(u64 node, u64 id, u32 selection) {
     return found.slot;
 }
 
-static __always_inline u32 fh_select(const struct fh_config *config, const void *task, u32 tgid) {
+static __always_inline u32 fh_select(const struct fh_config *config, u64 node, u64 id, u32 tgid) {
     struct fh_cgroup_slot *cached;
-    u64 node, id;
     if (config->flags & FH_CONFIG_TGIDS) {
         u32 *slot = fh_tgid_slots.lookup(&tgid);
         if (slot)
@@ -90,12 +93,10 @@ static __always_inline u32 fh_select(const struct fh_config *config, const void 
     }
     if (!(config->flags & FH_CONFIG_CGROUPS))
         return 0;
-    node = fh_cgroup_node(task);
     if (!node) {
         fh_count(FH_COUNTER_NO_CGROUP);
         return 0;
     }
-    id = fh_kernel_u64((void *)node, OFF_KERNFS_ID);
     cached = fh_cgroup_cache.lookup(&id);
     if (cached && cached->selection == config->selection)
         return cached->slot;
@@ -164,7 +165,7 @@ static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, co
 
 int fh_tick(struct bpf_perf_event_data *ctx) {
     u64 started_ns = bpf_ktime_get_ns();
-    u64 ids = bpf_get_current_pid_tgid();
+    u64 ids = bpf_get_current_pid_tgid(), node, cgroup;
     u32 tgid = ids >> 32, zero = 0, slot_id;
     struct fh_config *config;
     struct fh_slot *slot;
@@ -183,7 +184,9 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     if (!config)
         return 0;
     task = (const void *)bpf_get_current_task();
-    slot_id = fh_select(config, task, tgid);
+    node = fh_cgroup_node(task);
+    cgroup = fh_kernel_u64((void *)node, OFF_KERNFS_ID);
+    slot_id = fh_select(config, node, cgroup, tgid);
     slot = fh_slots.lookup(&slot_id);
     state = fh_slot_state.lookup(&slot_id);
     if (!slot_id || !slot || !state || !slot->period_ns) {
@@ -205,6 +208,7 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     s->busy = 1;
     s->started_ns = started_ns;
     s->key.cookie = fh_cookie(task);
+    s->key.cgroup = cgroup;
     s->key.tgid = tgid;
     s->key.tid = (u32)ids;
     s->key.epoch = slot->epoch;

@@ -51,12 +51,8 @@ int fh_native(struct bpf_perf_event_data *ctx) {
     s->u = u;
     s->hash = hash;
     s->user_frames = frames;
-    if (next != FH_PROGRAM_NATIVE && u.by_frame_pointer) {
-        u32 counter = FH_COUNTER_FRAME_POINTER_STEPS;
-        u64 *value = fh_counters.lookup(&counter);
-        if (value)
-            *value += u.by_frame_pointer;
-    }
+    if (next != FH_PROGRAM_NATIVE && u.by_frame_pointer)
+        fh_add(FH_COUNTER_FRAME_POINTER_STEPS, u.by_frame_pointer);
     fh_programs.call(ctx, next);
     fh_count(FH_OUTCOME_LOST_TAIL_CALL);
     s->busy = 0;
@@ -97,6 +93,7 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
         }
     }
     meter->bytes += at;
+    fh_add(FH_COUNTER_COLD_BYTES, at);
     cold->record.type = FH_RECORD_COLD;
     cold->record.tgid = s->key.tgid;
     cold->record.tid = s->key.tid;
@@ -105,6 +102,7 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
     cold->record.kernel_frames = s->kernel_frames;
     cold->record.stack_bytes = at;
     cold->record.cookie = s->key.cookie;
+    cold->record.cgroup = s->key.cgroup;
     cold->record.time_ns = now;
     cold->record.registers = s->leaf;
     __builtin_memcpy(cold->record.comm, s->comm, sizeof(s->comm));
