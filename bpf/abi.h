@@ -219,6 +219,7 @@ struct fh_rule {
 struct fh_count_key {
     u64 stack;  /* seeded hash of the frame words */
     u64 cookie; /* address space, as in struct fh_process; 0 for kernel threads */
+    u64 cgroup; /* id of the task's cgroup: finds the container even if the process is gone */
     u32 tgid;   /* initial pid namespace */
     u32 tid;    /* initial pid namespace */
     u32 epoch;  /* rate epoch of the slot */
@@ -268,6 +269,7 @@ struct fh_cold_record {
     u16 kernel_frames;
     u32 stack_bytes; /* 0: over the cap */
     u64 cookie;
+    u64 cgroup;
     u64 cgroup;
     u64 time_ns; /* CLOCK_MONOTONIC */
     struct fh_registers registers;
