@@ -1,4 +1,4 @@
-"""Reads the frame of an ELF file: header, segments, sections, notes. Bounds are checked before every read.
+"""Reads the frame of an ELF file: header, segments, sections, notes. Every read is checked first.
 
 The layouts are those of the System V gABI (ELF-64, little-endian); x86-64 and AArch64 are accepted.
 Files come from containers and are hostile: every count and size has a cap, nothing is trusted to
@@ -231,7 +231,7 @@ class ElfFile:
         return raw
 
     def vaddr_to_offset(self, vaddr: int) -> int | None:
-        """The file offset of an address in `p_vaddr` space, or None where no byte of it is loaded."""
+        """The file offset of an address in `p_vaddr` space, or None where nothing is loaded."""
         for s in self._loads:
             if s.vaddr <= vaddr < s.vaddr + s.filesz:
                 return vaddr - s.vaddr + s.offset
@@ -272,7 +272,7 @@ class ElfFile:
         return []
 
     def notes(self) -> Iterator[Note]:
-        """The notes of all PT_NOTE segments, or of all SHT_NOTE sections where there are no such segments.
+        """The notes of all PT_NOTE segments, or of all SHT_NOTE sections where there are none.
 
         A note that runs over its segment's end ends that segment quietly: notes are labels, never
         addresses.
