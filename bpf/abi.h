@@ -270,7 +270,6 @@ struct fh_cold_record {
     u32 stack_bytes; /* 0: over the cap */
     u64 cookie;
     u64 cgroup;
-    u64 cgroup;
     u64 time_ns; /* CLOCK_MONOTONIC */
     struct fh_registers registers;
     char comm[FH_COMM_BYTES];

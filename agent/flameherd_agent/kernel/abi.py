@@ -186,10 +186,10 @@ Rule: Final = np.dtype(
 
 CountKey: Final = np.dtype(
     {
-        "names": ["stack", "cookie", "tgid", "tid", "epoch", "slot", "outcome"],
-        "formats": ["<u8", "<u8", "<u4", "<u4", "<u4", "<u2", "<u2"],
-        "offsets": [0, 8, 16, 20, 24, 28, 30],
-        "itemsize": 32,
+        "names": ["stack", "cookie", "cgroup", "tgid", "tid", "epoch", "slot", "outcome"],
+        "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u2", "<u2"],
+        "offsets": [0, 8, 16, 24, 28, 32, 36, 38],
+        "itemsize": 40,
     }
 )
 
@@ -222,10 +222,10 @@ Registers: Final = np.dtype(
 
 ColdRecord: Final = np.dtype(
     {
-        "names": ["type", "tgid", "tid", "epoch", "slot", "kernel_frames", "stack_bytes", "cookie", "time_ns", "registers", "comm"],
-        "formats": ["<u4", "<u4", "<u4", "<u4", "<u2", "<u2", "<u4", "<u8", "<u8", Registers, "S16"],
-        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 112],
-        "itemsize": 128,
+        "names": ["type", "tgid", "tid", "epoch", "slot", "kernel_frames", "stack_bytes", "cookie", "cgroup", "time_ns", "registers", "comm"],
+        "formats": ["<u4", "<u4", "<u4", "<u4", "<u2", "<u2", "<u4", "<u8", "<u8", "<u8", Registers, "S16"],
+        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 48, 120],
+        "itemsize": 136,
     }
 )
 
