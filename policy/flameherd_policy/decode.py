@@ -223,6 +223,8 @@ class _Walk:
             return self.problem(path, f"{shown(data)} is not text{hint}")
         if not self.length(kind, len(data), path, "characters"):
             return _INVALID
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in data):
+            return self.problem(path, f"{shown(data)} holds a character that is not text")
         check = extra.get("check")
         wrong = check(data) if check else None
         if wrong is not None:

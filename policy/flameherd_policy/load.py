@@ -5,6 +5,7 @@ Strict: an unknown field, a key that is there twice, a wrong type are problems, 
 a file are told at once.
 """
 
+import json
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Final
@@ -158,6 +159,26 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+def _parse_json(text: str, name: str) -> list[object] | None:
+    """One JSON document, or None if it is not JSON: YAML's flow style begins with a brace, too.
+
+    JSON is not quite YAML: escaped surrogate pairs are one character here and two there.
+    """
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        result: dict[str, object] = {}
+        for key, value in pairs:
+            if key in result:
+                raise PolicyError([Problem("", f"the key {key!r} is there twice", name, 1)])
+            result[key] = value
+        return result
+
+    try:
+        return [json.loads(text, object_pairs_hook=unique)]
+    except json.JSONDecodeError:
+        return None
+
+
 def _parse(data: bytes, name: str) -> list[object]:
     try:
         text = data.decode("utf-8")
@@ -165,10 +186,14 @@ def _parse(data: bytes, name: str) -> list[object]:
         raise PolicyError([Problem("", f"is not UTF-8 text (byte {error.start})", name)]) from error
     documents: list[object] = []
     try:
+        if text.lstrip().startswith("{") and (parsed := _parse_json(text, name)) is not None:
+            return parsed
         for document in yaml.load_all(text, Loader=_Loader):
             documents.append(document)
             if len(documents) > MAX_DOCUMENTS:
                 raise PolicyError([Problem("", f"holds more than {MAX_DOCUMENTS} documents", name)])
+    except PolicyError:  # is a ValueError
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
