@@ -1,9 +1,12 @@
-"""Identifiers that must not be mixed up.
+"""Identifiers that must not be mixed up, and the two values that naming and the pipeline share.
 
-Every one of these is an `int` at run time; the names keep a process id from being used as a thread id
-and an address from being used as an offset. Units are in the name or in the docstring, never implied.
+Every identifier is an `int` at run time; the names keep a process id from being used as a thread id
+and an address from being used as an offset. Units are in the name or in the docstring, never
+implied.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import NewType
 
 Pid = NewType("Pid", int)
@@ -26,3 +29,24 @@ ExecutableId = NewType("ExecutableId", int)
 
 SlotId = NewType("SlotId", int)
 """Index of a policy slot in the kernel's `fh_slots` array; 0 means "no policy"."""
+
+
+class FrameType(StrEnum):
+    """Values of `profile.frame.type` (OpenTelemetry semantic conventions)."""
+
+    KERNEL = "kernel"
+    NATIVE = "native"
+    GO = "go"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One source-level function at a location."""
+
+    function: str
+    """Demangled name."""
+    system_name: str = ""
+    """The name as the symbol table has it, if it differs."""
+    file: str = ""
+    line: int = 0
+    """1-based; 0 = not known."""
