@@ -1,0 +1,190 @@
+"""From the kernel's count maps and rings to raw samples: counts by (stack words, process, thread, slot, epoch).
+
+Two maps take turns. At an interval's end the programs are pointed to the other one; after an RCU grace period no
+program writes to the idle one, and it is read and cleared in small batches. An entry that was deleted while it was being
+incremented would credit another stack; here it cannot be.
+"""
+
+import ctypes
+import os
+import platform
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from flameherd_agent.kernel.abi import Config, CountKey, CountValue, Outcome, StackRecord
+from flameherd_agent.kernel.loader import Loaded
+from flameherd_agent.kernel.ringbuf import RingBuffer
+from flameherd_agent.process.table import ColdSample
+from flameherd_agent.types import Pid, SlotId, Tid
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
+_MEMBARRIER_GLOBAL: Final = 1
+_HEAD: Final = StackRecord.itemsize
+STACK_BYTES_LIMIT: Final = 24 << 20
+"""Cap of stack definitions that are held in one interval, in bytes."""
+
+
+class Stack(NamedTuple):
+    """Frame words, leaf first."""
+
+    kernel: tuple[int, ...]
+    user: tuple[int, ...]
+
+
+class SampleKey(NamedTuple):
+    """What makes samples the same."""
+
+    stack: Stack
+    cookie: int
+    cgroup: int
+    pid: Pid
+    tid: Tid
+    slot: SlotId
+    epoch: int
+    outcome: Outcome
+    comm: str
+
+
+@dataclass(slots=True)
+class Interval:
+    """What one interval collected. Times are CLOCK_MONOTONIC nanoseconds."""
+
+    started_ns: int
+    ended_ns: int = 0
+    samples: Counter[SampleKey] = field(default_factory=Counter)
+    undefined: int = 0
+    """Samples whose stack definition never arrived."""
+
+
+def grace_period() -> None:
+    """Wait until every program that runs now has ended: membarrier's global command is synchronize_rcu()."""
+    result = _LIBC.syscall(ctypes.c_long(_MEMBARRIER[platform.machine()]), _MEMBARRIER_GLOBAL, 0, 0)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"membarrier: {os.strerror(number)}")
+
+
+class Drain:
+    """Owner of `fh_config.active`, the count maps and the stack ring."""
+
+    def __init__(self, loaded: Loaded, config: np.ndarray[Any, Any]) -> None:
+        self._config_map = loaded.maps["fh_config"]
+        self._config = config
+        self._counts = (loaded.maps["fh_counts_0"], loaded.maps["fh_counts_1"])
+        self._seen = (loaded.maps["fh_seen_0"], loaded.maps["fh_seen_1"])
+        self._ring = RingBuffer(loaded.maps["fh_ring"])
+        self._stacks: dict[int, bytes] = {}
+        self._stack_bytes = 0
+        self._interval = Interval(time.monotonic_ns())
+        self.ring_high_water = 0
+
+    def configure(self, **fields: int) -> None:
+        """Change fields of `fh_config`."""
+        for name, value in fields.items():
+            self._config[name] = value
+        self._config_map.update(struct.pack("<I", 0), self._config.tobytes())
+
+    def read_ring(self) -> None:
+        """Take the waiting stack definitions, so that the ring has room."""
+        self.ring_high_water = max(self.ring_high_water, self._ring.waiting_bytes())
+        for record in self._ring.read(self._ring.size):
+            head = np.frombuffer(record, StackRecord, 1)[0]
+            if self._stack_bytes < STACK_BYTES_LIMIT:
+                self._stacks[int(head["stack"])] = record
+                self._stack_bytes += len(record)
+
+    def add_cold(self, samples: Iterable[ColdSample]) -> None:
+        """Count samples that were unwound in user space."""
+        for sample in samples:
+            record = sample.record
+            key = SampleKey(
+                Stack(sample.kernel, sample.user),
+                int(record["cookie"]),
+                int(record["cgroup"]),
+                Pid(int(record["tgid"])),
+                Tid(int(record["tid"])),
+                SlotId(int(record["slot"])),
+                int(record["epoch"]),
+                sample.outcome,
+                bytes(record["comm"]).decode(errors="replace"),
+            )
+            self._interval.samples[key] += 1
+
+    def flip(self) -> Interval:
+        """End the interval: flip, wait, read and clear. Returns what it collected."""
+        idle = int(self._config["active"][0])
+        self.read_ring()
+        self.configure(active=1 - idle)
+        ended_ns = time.monotonic_ns()
+        grace_period()
+        definitions = self._stacks
+        # What is read from here on may belong to the interval that ends or to the one that began.
+        self._stacks, self._stack_bytes = {}, 0
+        self.read_ring()
+        definitions |= self._stacks
+        interval, self._interval = self._interval, Interval(ended_ns)
+        interval.ended_ns = ended_ns
+        parsed: dict[int, Stack] = {}
+        for keys, values in self._counts[idle].drain(CountKey, CountValue):
+            self._collect(interval, keys, values, definitions, parsed)
+        for _ in self._seen[idle].drain(np.dtype("<u8"), np.dtype("u1")):
+            pass
+        self._ring.shed()
+        return interval
+
+    def _collect(
+        self,
+        interval: Interval,
+        keys: np.ndarray[Any, Any],
+        values: np.ndarray[Any, Any],
+        definitions: dict[int, bytes],
+        parsed: dict[int, Stack],
+    ) -> None:
+        # tolist() once a batch: item access on records is slow.
+        for key, (count, comm) in zip(keys.tolist(), values.tolist(), strict=True):
+            stack_hash, cookie, cgroup, tgid, tid, epoch, slot, outcome = key
+            stack = parsed.get(stack_hash)
+            if stack is None:
+                record = definitions.get(stack_hash)
+                if record is None:
+                    interval.undefined += count
+                    continue
+                stack = parsed[stack_hash] = parse_stack(record)
+            sample = SampleKey(
+                stack,
+                cookie,
+                cgroup,
+                Pid(tgid),
+                Tid(tid),
+                SlotId(slot),
+                epoch,
+                Outcome(outcome),
+                comm.decode(errors="replace"),
+            )
+            interval.samples[sample] += count
+
+    def close(self) -> None:
+        self._ring.close()
+
+
+def parse_stack(record: bytes) -> Stack:
+    """A record of `fh_ring`: struct fh_stack_record and its frame words."""
+    head = np.frombuffer(record, StackRecord, 1)[0]
+    kernel, user = int(head["kernel_frames"]), int(head["user_frames"])
+    words = struct.unpack_from(f"<{kernel + user}Q", record, _HEAD)
+    return Stack(words[:kernel], words[kernel:])
+
+
+def initial_config(seed: int, cold_bytes_per_second: int) -> np.ndarray[Any, Any]:
+    """One record of dtype `Config` with everything off."""
+    config = np.zeros(1, Config)
+    config["seed"] = seed
+    config["cold_bytes_per_second"] = cold_bytes_per_second
+    return config

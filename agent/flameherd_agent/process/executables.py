@@ -1,0 +1,218 @@
+"""Executables: from the file that a mapping shows to an id in frame words, rows in the kernel and names.
+
+The worker opens and parses the file; until it answers, the executable is `WANTED` and samples that meet it go cold.
+Executables of the same content share rows. An executable that no process maps is kept for a while, since the next
+process of the same program is likely, and its id is never used for another file: a late sample would be mis-named.
+"""
+
+import enum
+import itertools
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flameherd_agent.errors import ElfError
+from flameherd_agent.kernel.abi import Limit
+from flameherd_agent.model import Mapping
+from flameherd_agent.process.maps import NO_FILE, VDSO_FILE, FileKey, Region, display_path
+from flameherd_agent.symbols.index import SymbolIndex
+from flameherd_agent.types import ExecutableId, Pid
+from flameherd_agent.unwind.slabs import NO_ROWS_TABLE, PENDING_TABLE, LoadedPart, SlabStore
+from flameherd_agent.unwind.table import UnwindTable
+from flameherd_agent.worker.client import FileAnswer, FileRequest, WorkerClient
+
+log = logging.getLogger(__name__)
+
+NO_EXECUTABLE: Final = ExecutableId(0)
+_KEEP_UNUSED_NS: Final = 600_000_000_000
+_ADDRESS_MASK: Final = (1 << 64) - 1
+
+
+class State(enum.Enum):
+    WANTED = enum.auto()
+    READY = enum.auto()
+    UNREADABLE = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class Executable:
+    """A file with code that a profiled process maps."""
+
+    id: ExecutableId
+    key: FileKey
+    mapping: Mapping
+    state: State = State.WANTED
+    reason: str = ""
+    """Why it is unreadable."""
+    content: str = ""
+    segments: tuple[tuple[int, int, int], ...] = ()
+    """(address in the file, file offset, bytes) of each loadable segment."""
+    table: UnwindTable | None = None
+    parts: tuple[LoadedPart, ...] = ()
+    symbols_path: Path | None = None
+    symbols: SymbolIndex | None = None
+    users: set[int] = field(default_factory=set)
+    """Cookies of the processes that map it."""
+    unused_since_ns: int = 0
+
+    def bias(self, region: Region) -> int | None:
+        """Virtual address - address in the file, modulo 2^64, for a region that shows this file."""
+        for address, offset, size in self.segments:
+            # The loader maps whole pages: a region may begin up to a page before its segment's first byte.
+            if offset - 4095 <= region.offset < offset + max(size, 1):
+                return (region.start - (address + region.offset - offset)) & _ADDRESS_MASK
+        return None
+
+
+class Executables:
+    """The registry. `poll` moves it on."""
+
+    def __init__(self, worker: WorkerClient, slabs: SlabStore) -> None:
+        self._worker = worker
+        self._slabs = slabs
+        self._by_key: dict[FileKey, Executable] = {}
+        self._by_id: dict[ExecutableId, Executable] = {}
+        self._requests: dict[int, Executable] = {}
+        self._ids = itertools.count(1)
+        self.unreadable: dict[str, int] = {}
+        """{reason: executables}"""
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, executable: ExecutableId) -> Executable | None:
+        return self._by_id.get(executable)
+
+    def want(self, cookie: int, pid: Pid, region: Region) -> Executable | None:
+        """The executable that a region of a process shows, asked of the worker at first sight; None without a file."""
+        if region.file == NO_FILE:
+            return None
+        found = self._by_key.get(region.file)
+        if found is None:
+            found = self._add(region.file)
+            if found is None:
+                return None
+            self._request(found, pid, region)
+        elif found.state is State.UNREADABLE and not found.users:
+            # Unreadable through another process, which may have been in another root or gone: one more try.
+            found.state = State.WANTED
+            self._request(found, pid, region)
+        found.users.add(cookie)
+        return found
+
+    def _add(self, key: FileKey) -> Executable | None:
+        number = next(self._ids)
+        if number >= Limit.MAX_EXECUTABLES:
+            return None
+        executable = Executable(ExecutableId(number), key, Mapping(display_path(key.path)))
+        self._by_key[key] = executable
+        self._by_id[executable.id] = executable
+        return executable
+
+    def _request(self, executable: Executable, pid: Pid, region: Region) -> None:
+        major, minor = region.file.device
+        request = FileRequest(
+            pid=pid,
+            path=region.file.path,
+            device=(major, minor),
+            inode=region.file.inode,
+            start=region.start,
+            end=region.end,
+            kind="vdso" if region.file == VDSO_FILE else "file",
+        )
+        self._requests[self._worker.submit(request)] = executable
+
+    def leave(self, cookie: int, executables: Iterable[Executable]) -> None:
+        """The process maps these no longer."""
+        now = time.monotonic_ns()
+        for executable in executables:
+            executable.users.discard(cookie)
+            if not executable.users:
+                executable.unused_since_ns = now
+
+    def poll(self) -> set[int]:
+        """Take the worker's answers. Returns cookies of the processes that they change."""
+        changed: set[int] = set()
+        for answer in self._worker.poll():
+            executable = self._requests.pop(answer.request, None)
+            if executable is not None:
+                self._take(executable, answer)
+                changed |= executable.users
+        return changed
+
+    @property
+    def pending(self) -> int:
+        return len(self._requests)
+
+    def _take(self, executable: Executable, answer: FileAnswer) -> None:
+        if answer.error:
+            self._refuse(executable, answer.reason, answer.error)
+            return
+        executable.mapping = Mapping(
+            display_path(executable.key.path),
+            answer.gnu_build_id,
+            answer.go_build_id,
+            answer.htlhash,
+        )
+        executable.content = answer.content_key
+        executable.segments = tuple(answer.segments)
+        try:
+            executable.table = UnwindTable.load(Path(answer.table_path))
+            executable.symbols_path = Path(answer.symbols_path) if answer.symbols_path else None
+        except (ElfError, OSError) as error:
+            self._refuse(executable, "cache", str(error))
+            return
+        executable.state = State.READY
+        if len(executable.table.pcs):
+            executable.parts = self._slabs.acquire(executable.content, executable.table) or ()
+
+    def _refuse(self, executable: Executable, reason: str, detail: str) -> None:
+        executable.state = State.UNREADABLE
+        executable.reason = detail
+        self.unreadable[reason] = self.unreadable.get(reason, 0) + 1
+        log.info("executable %s is unreadable: %s", executable.mapping.path, detail)
+
+    def table_spans(self, executable: Executable, region: Region) -> list[tuple[int, int, int]]:
+        """(start, end, kernel table) of a region: one span, or several where the table has several parts."""
+        if executable.state is State.WANTED:
+            return [(region.start, region.end, PENDING_TABLE)]
+        bias = executable.bias(region)
+        if not executable.parts or bias is None:
+            return [(region.start, region.end, NO_ROWS_TABLE)]
+        spans: list[tuple[int, int, int]] = []
+        start = region.start
+        for part, following in itertools.zip_longest(executable.parts, executable.parts[1:]):
+            end = region.end
+            if following is not None:
+                end = min(end, (following.start + bias) & _ADDRESS_MASK)
+            if end > start:
+                spans.append((start, end, part.table))
+                start = end
+        return spans
+
+    def expire(self, now_ns: int) -> None:
+        """Forget executables that nothing has mapped for a while; their rows may go when room is needed."""
+        for key, executable in list(self._by_key.items()):
+            if (
+                executable.users
+                or executable.state is State.WANTED
+                or now_ns - executable.unused_since_ns < _KEEP_UNUSED_NS
+            ):
+                continue
+            if executable.parts:
+                self._slabs.release(executable.content)
+            del self._by_key[key]
+            del self._by_id[executable.id]
+
+    def symbols_of(self, executable: Executable) -> SymbolIndex | None:
+        """Its names, opened at first use. None if it has none or they cannot be read."""
+        if executable.symbols is None and executable.symbols_path is not None:
+            try:
+                executable.symbols = SymbolIndex.open(executable.symbols_path)
+            except (ElfError, OSError) as error:
+                log.warning("no names for %s: %s", executable.mapping.path, error)
+                executable.symbols_path = None
+        return executable.symbols

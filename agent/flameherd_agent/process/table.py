@@ -1,0 +1,391 @@
+"""What the kernel side knows of processes: `fh_processes` and `fh_mappings`.
+
+Work is per *sampled* process: a process enters when its first sample arrives cold, not when it starts. Its cold
+samples are held until its executables are readable or have been given up, and are then unwound here, so that nothing
+of a process's first moments is lost. An entry is bound to one address space by its cookie; fork copies entries in
+the kernel, exec and exit delete them there, and this table follows by the event stream.
+"""
+
+import logging
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flameherd_agent.errors import ProcessGone
+from flameherd_agent.kernel.abi import ColdRecord, Limit, Mapping, Outcome, Process
+from flameherd_agent.kernel.extents import Extents
+from flameherd_agent.kernel.loader import Loaded
+from flameherd_agent.kernel.perf import (
+    CommEvent,
+    ExitEvent,
+    ForkEvent,
+    LostEvent,
+    MapEvent,
+    ProcessEvent,
+)
+from flameherd_agent.process.executables import NO_EXECUTABLE, Executable, Executables, State
+from flameherd_agent.process.images import ImageLog
+from flameherd_agent.process.maps import Region
+from flameherd_agent.types import ExecutableId, Pid
+from flameherd_agent.unwind.copied import CopiedStack, unwind
+from flameherd_agent.unwind.table import UnwindTable
+
+log = logging.getLogger(__name__)
+
+HELD_BYTES: Final = 8 << 20
+"""Cap of copied stacks that wait for their executables, in bytes."""
+
+HOLD_NS: Final = 8_000_000_000
+"""A cold sample waits this long for the worker, then it is unwound with what is there."""
+
+REMEMBER_NS: Final = 30_000_000_000
+"""An ended process is remembered this long: its samples may still be in the count maps."""
+
+_KERNEL_WORDS: Final = int(Limit.COLD_KERNEL_WORDS)
+
+
+class ColdSample(NamedTuple):
+    """A cold sample after it was unwound: what a count-map entry and a stack definition would have said."""
+
+    record: Any
+    kernel: tuple[int, ...]
+    user: tuple[int, ...]
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _UserSpan:
+    start: int
+    end: int
+    bias: int
+    executable: ExecutableId
+    table: UnwindTable | None
+
+
+@dataclass(slots=True, eq=False)
+class TrackedProcess:
+    """One address space of one process."""
+
+    pid: Pid
+    cookie: int
+    program: str
+    regions: tuple[Region, ...]
+    executables: dict[Region, Executable | None]
+    first_mapping: int = 0
+    mappings: int = 0
+    stale: bool = False
+    """The mappings have changed since they were read."""
+    from_log: bool = False
+    ended_ns: int = 0
+
+    def waiting(self) -> bool:
+        """Whether the worker still owes an answer for one of its executables."""
+        return any(
+            executable is not None and executable.state is State.WANTED
+            for executable in self.executables.values()
+        )
+
+    def spans(self) -> list[_UserSpan]:
+        """The mappings as `unwind.copied` wants them."""
+        spans = []
+        for region in self.regions:
+            executable = self.executables[region]
+            bias = executable.bias(region) if executable is not None else 0
+            if executable is None or bias is None:
+                spans.append(_UserSpan(region.start, region.end, 0, NO_EXECUTABLE, None))
+            else:
+                spans.append(
+                    _UserSpan(region.start, region.end, bias, executable.id, executable.table)
+                )
+        return spans
+
+
+@dataclass(slots=True)
+class _Held:
+    data: bytes
+    record: Any
+    arrived_ns: int
+    process: TrackedProcess | None
+
+
+@dataclass(slots=True)
+class TableStats:
+    """Counters of this table, since the start."""
+
+    loaded: int = 0
+    reloaded: int = 0
+    gone: int = 0
+    cold_unwound: int = 0
+    cold_dropped: int = 0
+    """Cold samples given up: over the cap, or of a process of which nothing is known."""
+    no_room: int = 0
+    """Processes that did not fit the kernel's maps."""
+    outcomes: dict[Outcome, int] = field(default_factory=dict)
+    """What became of cold samples that were unwound."""
+
+
+class ProcessTable:
+    """Processes that are sampled. Single-threaded: everything is called from the agent's loop."""
+
+    def __init__(self, loaded: Loaded, executables: Executables) -> None:
+        self._executables = executables
+        self._entries = loaded.maps["fh_processes"]
+        self._mappings: NDArray[Any] = loaded.maps["fh_mappings"].array(Mapping)
+        self._extents = Extents(int(Limit.MAX_MAPPINGS))
+        self._log = ImageLog()
+        self._processes: dict[int, TrackedProcess] = {}  # by cookie
+        self._current: dict[Pid, TrackedProcess] = {}
+        self._held: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._changed: set[int] = set()  # cookies
+        self._generation = 0
+        self.stats = TableStats()
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    @property
+    def mappings_used(self) -> int:
+        return self._extents.used
+
+    @property
+    def lost_events(self) -> int:
+        return self._log.lost_events
+
+    def find(self, cookie: int) -> TrackedProcess | None:
+        """The process with this address space, if one of its samples was cold or it was forked from one."""
+        return self._processes.get(cookie)
+
+    def current(self, pid: Pid) -> TrackedProcess | None:
+        """The process that has this pid now."""
+        return self._current.get(pid)
+
+    # Events
+
+    def feed(self, event: ProcessEvent) -> None:
+        """Take note of one event of the stream."""
+        self._log.feed(event)
+        if isinstance(event, MapEvent):
+            if event.pid in self._current:
+                self._mark_stale(self._current[event.pid])
+        elif isinstance(event, ForkEvent):
+            parent = self._current.get(event.parent)
+            if parent is not None:
+                self._adopt(event.pid, parent)
+        elif isinstance(event, CommEvent):
+            if event.exec:
+                self._end(event.pid, event.time_ns)
+        elif isinstance(event, ExitEvent):
+            # The leader may exit before its threads: the kernel side deletes the entry with the last one.
+            process = self._current.get(event.pid)
+            if process is not None:
+                process.ended_ns = process.ended_ns or event.time_ns
+        elif isinstance(event, LostEvent):
+            for process in self._current.values():
+                self._mark_stale(process)
+            log.warning("%d process events were lost: reading mappings anew", event.count)
+
+    def _mark_stale(self, process: TrackedProcess) -> None:
+        process.stale = True
+        self._changed.add(process.cookie)
+
+    def _adopt(self, pid: Pid, parent: TrackedProcess) -> None:
+        """A child has its parent's mappings; the kernel side copied the entry, and its cookie is read from there."""
+        entry = self._entry(pid)
+        if entry is None:
+            return
+        cookie = int(entry["cookie"])
+        child = TrackedProcess(
+            pid, cookie, parent.program, parent.regions, dict(parent.executables)
+        )
+        for executable in child.executables.values():
+            if executable is not None:
+                executable.users.add(cookie)
+        self._processes[cookie] = child
+        self._current[pid] = child
+        # An extent of its own, so that the parent's may change.
+        self._changed.add(cookie)
+
+    def _entry(self, pid: Pid) -> Any:
+        value = self._entries.lookup(struct.pack("<I", pid))
+        return None if value is None else np.frombuffer(value, Process)[0]
+
+    # Cold samples
+
+    def cold(self, data: bytes) -> None:
+        """A record of `fh_cold_ring`."""
+        record = np.frombuffer(data, ColdRecord, 1)[0]
+        pid, cookie = Pid(int(record["tgid"])), int(record["cookie"])
+        process = self._processes.get(cookie)
+        if process is None:
+            process = self._load(pid, cookie, int(record["time_ns"]))
+        elif self._current.get(pid) is process and not process.waiting():
+            # Its executables are all there, and yet a sample was cold: the mappings are out of date, or the kernel's
+            # entry is gone.
+            self._mark_stale(process)
+        self._held.append(_Held(data, record, time.monotonic_ns(), process))
+        self._held_bytes += len(data)
+        while self._held_bytes > HELD_BYTES:
+            dropped = self._held.popleft()
+            self._held_bytes -= len(dropped.data)
+            self.stats.cold_dropped += 1
+
+    def _load(self, pid: Pid, cookie: int, time_ns: int) -> TrackedProcess | None:
+        try:
+            image = self._log.image(pid, time_ns)
+        except ProcessGone:
+            self.stats.gone += 1
+            return None
+        known = self._current.get(pid)
+        process = TrackedProcess(pid, cookie, image.program, image.regions, {})
+        process.from_log = image.from_log
+        process.executables = {
+            region: self._executables.want(cookie, pid, region) for region in image.regions
+        }
+        if known is not None and known is not process:
+            self._end(pid, time_ns)
+        self._processes[cookie] = process
+        self._current[pid] = process
+        self._changed.add(cookie)
+        self.stats.loaded += 1
+        return process
+
+    def _end(self, pid: Pid, time_ns: int) -> None:
+        process = self._current.pop(pid, None)
+        if process is None:
+            return
+        process.ended_ns = process.ended_ns or time_ns
+        self._extents.free(process.first_mapping, process.mappings, time.monotonic_ns())
+        process.mappings = 0
+
+    # The loop's step
+
+    def step(self) -> list[ColdSample]:
+        """Take the worker's answers, tell the kernel what changed, and unwind the cold samples that can be."""
+        self._changed |= self._executables.poll()
+        changed, self._changed = self._changed, set()
+        for cookie in changed:
+            process = self._processes.get(cookie)
+            if process is not None and self._current.get(process.pid) is process:
+                self._refresh(process)
+        return self._unwind_held()
+
+    def _refresh(self, process: TrackedProcess) -> None:
+        if process.stale:
+            process.stale = False
+            self._reread(process)
+        self._install(process)
+
+    def _reread(self, process: TrackedProcess) -> None:
+        try:
+            image = self._log.image(process.pid, time.monotonic_ns())
+        except ProcessGone:
+            return
+        self.stats.reloaded += 1
+        before = {executable for executable in process.executables.values() if executable}
+        process.regions = image.regions
+        process.executables = {
+            region: process.executables.get(region)
+            or self._executables.want(process.cookie, process.pid, region)
+            for region in image.regions
+        }
+        after = {executable for executable in process.executables.values() if executable}
+        self._executables.leave(process.cookie, before - after)
+
+    def _install(self, process: TrackedProcess) -> None:
+        """Write the mappings into a fresh extent and point the kernel's entry to it."""
+        rows: list[tuple[int, int, int, int, int]] = []
+        for region in process.regions:
+            executable = process.executables[region]
+            if executable is None:
+                rows.append((region.start, region.end, 0, 0, 0))
+                continue
+            bias = executable.bias(region) or 0
+            rows += [
+                (start, end, bias, executable.id, table)
+                for start, end, table in self._executables.table_spans(executable, region)
+            ]
+        now = time.monotonic_ns()
+        first = self._extents.allocate(len(rows), now)
+        if first is None:
+            self.stats.no_room += 1
+            return
+        self._mappings[first : first + len(rows)] = np.array(rows, Mapping)
+        self._generation += 1
+        entry = np.zeros(1, Process)
+        entry["cookie"] = process.cookie
+        entry["first_mapping"] = first
+        entry["mappings"] = len(rows)
+        entry["generation"] = self._generation & 0xFFFFFFFF
+        try:
+            self._entries.update(struct.pack("<I", process.pid), entry.tobytes())
+        except OSError:
+            self._extents.free(first, len(rows), now)
+            self.stats.no_room += 1
+            return
+        self._extents.free(process.first_mapping, process.mappings, now)
+        process.first_mapping, process.mappings = first, len(rows)
+
+    def _unwind_held(self) -> list[ColdSample]:
+        now = time.monotonic_ns()
+        samples: list[ColdSample] = []
+        still: deque[_Held] = deque()
+        spans: dict[int, list[_UserSpan]] = {}
+        for held in self._held:
+            process = held.process
+            if process is not None and process.waiting() and now - held.arrived_ns < HOLD_NS:
+                still.append(held)
+                continue
+            self._held_bytes -= len(held.data)
+            if process is not None and process.cookie not in spans:
+                spans[process.cookie] = process.spans()
+            samples.append(self._unwind(held, spans[process.cookie] if process else []))
+        self._held = still
+        return samples
+
+    def _unwind(self, held: _Held, spans: list[_UserSpan]) -> ColdSample:
+        record = held.record
+        kernel_frames = int(record["kernel_frames"])
+        at = ColdRecord.itemsize
+        kernel = struct.unpack_from(f"<{kernel_frames}Q", held.data, at)
+        stack_at = at + 8 * _KERNEL_WORDS
+        stack = CopiedStack(
+            int(record["registers"]["sp"]),
+            held.data[stack_at : stack_at + int(record["stack_bytes"])],
+        )
+        if held.process is None or not stack.data:
+            user: list[int] = []
+            outcome = Outcome.COLD_DROPPED
+        else:
+            user, outcome = unwind(spans, record["registers"], stack)
+        self.stats.cold_unwound += 1
+        self.stats.outcomes[outcome] = self.stats.outcomes.get(outcome, 0) + 1
+        return ColdSample(record, kernel, tuple(user), outcome)
+
+    def expire(self) -> None:
+        """Forget processes that ended a while ago."""
+        now = time.monotonic_ns()
+        self._log.expire(now)
+        for pid, process in list(self._current.items()):
+            # Exit of the leader was seen: the entry in the kernel goes with the last thread.
+            if process.ended_ns and self._entry(pid) is None:
+                self._end(pid, process.ended_ns)
+        for cookie, process in list(self._processes.items()):
+            if (
+                process.ended_ns
+                and now - process.ended_ns > REMEMBER_NS
+                and self._current.get(process.pid) is not process
+            ):
+                del self._processes[cookie]
+                gone = {executable for executable in process.executables.values() if executable}
+                self._executables.leave(cookie, gone)
+        self._executables.expire(now)
