@@ -100,7 +100,7 @@ enum fh_frame_kind {
     X(READ_FAULT, "a stack page could not be read")                                                          \
     X(COMPAT, "32-bit user space is not unwound")                                                            \
     X(COLD, "registers and stack were sent to the agent to be unwound there")                                \
-    X(COLD_DROPPED, "like COLD, but over the cap of copied bytes or the ring was full")                      \
+    X(COLD_DROPPED, "like COLD, but the ring was full")                                                      \
     X(LOST_COUNT, "the count map was full")                                                                  \
     X(LOST_STACK, "the stack was counted but its definition did not fit the ring buffer")                    \
     X(LOST_TAIL_CALL, "a tail call failed")                                                                  \

@@ -76,12 +76,12 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
         s->busy = 0;
         return 0;
     }
-    if (meter->window != now >> 26) {
-        meter->window = now >> 26;
+    if (meter->window != now >> 29) {
+        meter->window = now >> 29;
         meter->bytes = 0;
     }
     at = 0;
-    if (meter->bytes < config->cold_bytes_per_second >> 4) {
+    if (meter->bytes < config->cold_bytes_per_second >> 1) {
         chunk = 4096 - ((u32)s->leaf.sp & 4095);
         for (int i = 0; i < FH_COLD_PAGES; i++) {
             if (at > FH_COLD_BYTES - 4096)
@@ -116,7 +116,7 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
     failed = fh_cold_ring.ringbuf_output(cold, sizeof(*cold) - FH_COLD_BYTES + at, 0);
     if (failed)
         fh_count(FH_COUNTER_RING_FULL);
-    fh_count(failed || at == 0 ? FH_OUTCOME_COLD_DROPPED : FH_OUTCOME_COLD);
+    fh_count(failed ? FH_OUTCOME_COLD_DROPPED : FH_OUTCOME_COLD);
     slot_id = s->key.slot;
     state = fh_slot_state.lookup(&slot_id);
     if (state)

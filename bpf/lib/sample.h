@@ -31,7 +31,7 @@ struct fh_cold {
     u8 stack[FH_COLD_BYTES];
 };
 
-/* Copied bytes of one CPU in the present window of 1/16 s. */
+/* Copied bytes of one CPU in the present window of 2^29 ns, about half a second. */
 struct fh_cold_meter {
     u64 window;
     u64 bytes;

@@ -239,7 +239,7 @@ OUTCOME_HELP: Final = {
     Outcome.READ_FAULT: "a stack page could not be read",
     Outcome.COMPAT: "32-bit user space is not unwound",
     Outcome.COLD: "registers and stack were sent to the agent to be unwound there",
-    Outcome.COLD_DROPPED: "like COLD, but over the cap of copied bytes or the ring was full",
+    Outcome.COLD_DROPPED: "like COLD, but the ring was full",
     Outcome.LOST_COUNT: "the count map was full",
     Outcome.LOST_STACK: "the stack was counted but its definition did not fit the ring buffer",
     Outcome.LOST_TAIL_CALL: "a tail call failed",

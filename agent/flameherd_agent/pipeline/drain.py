@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from flameherd_agent.kernel.abi import Config, CountKey, CountValue, Outcome, StackRecord
-from flameherd_agent.kernel.loader import Loaded
+from flameherd_agent.kernel.abi import CountKey, CountValue, Outcome, StackRecord
 from flameherd_agent.kernel.ringbuf import RingBuffer
+from flameherd_agent.kernel.sampler import Sampler
 from flameherd_agent.process.table import ColdSample
 from flameherd_agent.types import Pid, SlotId, Tid
 
@@ -74,9 +74,9 @@ def grace_period() -> None:
 class Drain:
     """Owner of `fh_config.active`, the count maps and the stack ring."""
 
-    def __init__(self, loaded: Loaded, config: np.ndarray[Any, Any]) -> None:
-        self._config_map = loaded.maps["fh_config"]
-        self._config = config
+    def __init__(self, sampler: Sampler) -> None:
+        loaded = sampler.loaded
+        self._sampler = sampler
         self._counts = (loaded.maps["fh_counts_0"], loaded.maps["fh_counts_1"])
         self._seen = (loaded.maps["fh_seen_0"], loaded.maps["fh_seen_1"])
         self._ring = RingBuffer(loaded.maps["fh_ring"])
@@ -84,12 +84,6 @@ class Drain:
         self._stack_bytes = 0
         self._interval = Interval(time.monotonic_ns())
         self.ring_high_water = 0
-
-    def configure(self, **fields: int) -> None:
-        """Change fields of `fh_config`."""
-        for name, value in fields.items():
-            self._config[name] = value
-        self._config_map.update(struct.pack("<I", 0), self._config.tobytes())
 
     def read_ring(self) -> None:
         """Take the waiting stack definitions, so that the ring has room."""
@@ -119,9 +113,9 @@ class Drain:
 
     def flip(self) -> Interval:
         """End the interval: flip, wait, read and clear. Returns what it collected."""
-        idle = int(self._config["active"][0])
+        idle = int(self._sampler.config["active"][0])
         self.read_ring()
-        self.configure(active=1 - idle)
+        self._sampler.configure(active=1 - idle)
         ended_ns = time.monotonic_ns()
         grace_period()
         definitions = self._stacks
@@ -180,11 +174,3 @@ def parse_stack(record: bytes) -> Stack:
     kernel, user = int(head["kernel_frames"]), int(head["user_frames"])
     words = struct.unpack_from(f"<{kernel + user}Q", record, _HEAD)
     return Stack(words[:kernel], words[kernel:])
-
-
-def initial_config(seed: int, cold_bytes_per_second: int) -> np.ndarray[Any, Any]:
-    """One record of dtype `Config` with everything off."""
-    config = np.zeros(1, Config)
-    config["seed"] = seed
-    config["cold_bytes_per_second"] = cold_bytes_per_second
-    return config

@@ -37,7 +37,7 @@ from flameherd_agent.unwind.table import UnwindTable
 
 log = logging.getLogger(__name__)
 
-HELD_BYTES: Final = 8 << 20
+HELD_BYTES: Final = 16 << 20
 """Cap of copied stacks that wait for their executables, in bytes."""
 
 HOLD_NS: Final = 8_000_000_000

@@ -1,0 +1,206 @@
+"""The engine: the kernel side, processes, names and the drain, wired and driven by one loop.
+
+`record`, `top` and `agent` all run it; they differ in what they select and in where the profiles go. Everything here
+runs on one thread. The loop sleeps until a cold sample, a process event or the worker wakes it, or a timer is due.
+"""
+
+import logging
+import selectors
+import time
+from collections import Counter as Tally
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flameherd_agent.kernel.abi import Counter, Outcome
+from flameherd_agent.kernel.ringbuf import RingBuffer
+from flameherd_agent.kernel.sampler import Sampler
+from flameherd_agent.metadata.hierarchy import PidsHierarchy
+from flameherd_agent.metadata.resource import ResourceLabeler
+from flameherd_agent.model import ResourceProfiles
+from flameherd_agent.pipeline.assemble import Assembler, SlotLabels
+from flameherd_agent.pipeline.drain import Drain, Interval
+from flameherd_agent.pipeline.naming import Namer
+from flameherd_agent.process.executables import Executables
+from flameherd_agent.process.table import ProcessTable
+from flameherd_agent.symbols.perfmap import PerfMaps
+from flameherd_agent.types import Pid, SlotId
+from flameherd_agent.unwind.slabs import SlabStore
+from flameherd_agent.worker.client import WorkerClient
+from flameherd_agent.worker.kernel_names import KernelNames
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CACHE: Final = Path("/var/cache/flameherd")
+_EVENTS_PERIOD_S: Final = 0.25
+"""The event stream is read at least this often while something is sampled."""
+_HOUSEKEEPING_S: Final = 2.0
+_BUSY_POLL_S: Final = 0.02
+"""While the worker owes answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Sizes and places."""
+
+    cache: Path = DEFAULT_CACHE
+    cold_bytes_per_second: int = 8 << 20
+    """Cap of copied stack bytes, for each CPU."""
+    max_slabs: int = 20
+    """Kernel memory for unwind rows, in MiB."""
+
+
+@dataclass(slots=True)
+class Selection:
+    """One slot: its labels and rate."""
+
+    labels: SlotLabels
+    frequency_hz: int
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """Samples since the start, by what became of them."""
+
+    samples: int = 0
+    outcomes: Tally[str] = field(default_factory=Tally)
+    lost: int = 0
+
+
+class Engine:
+    """Use as a context manager: leaving it detaches and unloads everything."""
+
+    def __init__(self, options: EngineOptions | None = None) -> None:
+        self.options = options or EngineOptions()
+        self.sampler = Sampler(
+            self.options.cache, cold_bytes_per_second=self.options.cold_bytes_per_second
+        )
+        self.worker = WorkerClient(self.options.cache)
+        self.slabs = SlabStore(self.sampler.loaded, self.options.max_slabs)
+        self.executables = Executables(self.worker, self.slabs)
+        self.processes = ProcessTable(self.sampler.loaded, self.executables)
+        self.drain = Drain(self.sampler)
+        self.kernel_names = KernelNames(self.worker, self.options.cache)
+        self.perf_maps = PerfMaps()
+        self.namer = Namer(self.executables, self.kernel_names, self.perf_maps)
+        self.hierarchy = PidsHierarchy.discover()
+        self.labeler = ResourceLabeler(self.hierarchy)
+        self._assembler = Assembler(self.namer, self.labeler, self.processes)
+        self._cold_ring = RingBuffer(self.sampler.loaded.maps["fh_cold_ring"])
+        self._slots: dict[SlotId, Selection] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._cold_ring.fd, selectors.EVENT_READ)
+        self._event_fds: set[int] = set()
+        self._watch_events()
+        now = time.monotonic()
+        self._next_events = now
+        self._next_housekeeping = now + _HOUSEKEEPING_S
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _watch_events(self) -> None:
+        now = set(self.sampler.events.filenos())
+        for fd in self._event_fds - now:
+            self._selector.unregister(fd)
+        for fd in now - self._event_fds:
+            self._selector.register(fd, selectors.EVENT_READ)
+        self._event_fds = now
+
+    # Selection
+
+    def set_slot(self, slot: SlotId, labels: SlotLabels, frequency_hz: int) -> None:
+        """Give a slot its labels and rate."""
+        self._slots[slot] = Selection(labels, frequency_hz)
+        self.sampler.set_rate(slot, frequency_hz)
+
+    def clear_slot(self, slot: SlotId) -> None:
+        """Switch a slot off. Its labels stay until the interval that is under way has been taken."""
+        self.sampler.set_rate(slot, 0)
+
+    def select_process(self, pid: Pid, slot: SlotId) -> None:
+        """Sample a process, and what it forks from now on."""
+        self.sampler.select_process(pid, slot)
+
+    # The loop
+
+    def run(self, seconds: float) -> None:
+        """Drive the engine for a while."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.step(left)
+
+    def step(self, timeout: float) -> None:
+        """Wait for work, at most `timeout` seconds, and do what is there."""
+        now = time.monotonic()
+        wait = min(timeout, self._next_events - now, self._next_housekeeping - now)
+        if self.worker.pending or self.processes.held:
+            wait = min(wait, _BUSY_POLL_S)
+        ready = {key.fd for key, _ in self._selector.select(max(0.0, wait))}
+        now = time.monotonic()
+        if ready or now >= self._next_events:
+            self._read_events()
+            self._next_events = now + _EVENTS_PERIOD_S
+        for record in self._cold_ring.read(self._cold_ring.size):
+            self.processes.cold(record)
+        self.drain.add_cold(self.processes.step())
+        self.drain.read_ring()
+        if now >= self._next_housekeeping:
+            self._next_housekeeping = now + _HOUSEKEEPING_S
+            self._keep_house()
+
+    def _read_events(self) -> None:
+        for event in self.sampler.events.read():
+            self.processes.feed(event)
+
+    def _keep_house(self) -> None:
+        self.processes.expire()
+        self._cold_ring.shed()
+        came, went = self.sampler.follow_cpus()
+        if came or went:
+            log.info("CPUs came %s, went %s", came, went)
+            self._watch_events()
+
+    def take(self) -> Interval:
+        """End the interval and return its raw samples, cold ones included that could be unwound by now."""
+        self.step(0.0)
+        return self.drain.flip()
+
+    def profiles(self, interval: Interval) -> list[ResourceProfiles]:
+        """Name and label an interval."""
+        self.kernel_names.refresh()
+        labels = {slot: selection.labels for slot, selection in self._slots.items()}
+        return self._assembler.assemble(interval, self.sampler.periods_ns, labels)
+
+    def settle(self, seconds: float) -> None:
+        """Let cold samples find their executables, at most `seconds`; used at the end of a recording."""
+        until = time.monotonic() + seconds
+        while (self.processes.held or self.worker.pending) and time.monotonic() < until:
+            self.step(_BUSY_POLL_S)
+
+    def summary(self) -> RunSummary:
+        """Samples and outcomes since the start. Cold samples count as what they became in user space."""
+        counters = self.sampler.counters()
+        result = RunSummary(samples=counters[Counter.SAMPLES])
+        for outcome in Outcome:
+            if outcome is not Outcome.COLD and counters[outcome]:
+                result.outcomes[outcome.name] += counters[outcome]
+        for outcome, count in self.processes.stats.outcomes.items():
+            result.outcomes[outcome.name] += count
+        if self.processes.stats.cold_dropped:
+            result.outcomes[Outcome.COLD_DROPPED.name] += self.processes.stats.cold_dropped
+        result.lost = sum(
+            count for name, count in result.outcomes.items() if name.startswith("LOST")
+        )
+        return result
+
+    def close(self) -> None:
+        self._selector.close()
+        self._cold_ring.close()
+        self.drain.close()
+        self.sampler.close()
+        self.slabs.close()
+        self.worker.close()

@@ -1,0 +1,94 @@
+"""Frame words → named locations.
+
+Every distinct word is named once and kept: locations are interned, so that writers may compare them by identity.
+Words are stable (executable id, address in the file), which makes the cache good across processes and intervals.
+Raw words (memory without a file) are named by the process's perf map, if it wrote one, and belong to that process.
+"""
+
+import logging
+from typing import Final, Protocol
+
+from flameherd_agent.kernel.abi import FrameKind
+from flameherd_agent.model import FrameType, Line, Location
+from flameherd_agent.process.executables import Executables
+from flameherd_agent.types import Address, ExecutableId, FileAddress, Pid
+
+log = logging.getLogger(__name__)
+
+CACHED_LOCATIONS: Final = 60_000
+_EXECUTABLE_SHIFT: Final = 40
+_EXECUTABLE_MASK: Final = (1 << 20) - 1
+_ADDRESS_MASK: Final = (1 << 40) - 1
+_RAW_MASK: Final = (1 << 56) - 1
+
+
+class KernelNames(Protocol):
+    """Names of kernel functions."""
+
+    def lookup(self, address: Address) -> Line | None: ...
+
+
+class RawNames(Protocol):
+    """Names of code without a file: perf maps."""
+
+    def lookup(self, pid: Pid, address: Address) -> Line | None: ...
+
+
+class Namer:
+    """Words to locations. Single-threaded."""
+
+    def __init__(self, executables: Executables, kernel: KernelNames, raw: RawNames) -> None:
+        self._executables = executables
+        self._kernel = kernel
+        self._raw = raw
+        self._cache: dict[tuple[int, int], Location] = {}
+        self.unnamed = 0
+        """Locations, not samples, that found no name so far."""
+
+    def kernel(self, address: int) -> Location:
+        """Location of a kernel frame."""
+        found = self._cache.get((address, -1))
+        if found is None:
+            line = self._kernel.lookup(Address(address))
+            lines = (line,) if line is not None else ()
+            found = self._keep((address, -1), Location(FrameType.KERNEL, address, None, lines))
+        return found
+
+    def user(self, word: int, pid: Pid) -> Location:
+        """Location of a user frame word of a process."""
+        is_raw = word >> 60 == FrameKind.RAW
+        key = (word, pid if is_raw else 0)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._keep(key, self._raw_location(word, pid) if is_raw else self._named(word))
+        return found
+
+    def _keep(self, key: tuple[int, int], location: Location) -> Location:
+        if len(self._cache) >= CACHED_LOCATIONS:
+            self._cache.clear()
+        if not location.lines:
+            self.unnamed += 1
+        self._cache[key] = location
+        return location
+
+    def _raw_location(self, word: int, pid: Pid) -> Location:
+        address = word & _RAW_MASK
+        line = self._raw.lookup(pid, Address(address))
+        return Location(FrameType.NATIVE, address, None, (line,) if line is not None else ())
+
+    def _named(self, word: int) -> Location:
+        number = ExecutableId((word >> _EXECUTABLE_SHIFT) & _EXECUTABLE_MASK)
+        address = FileAddress(word & _ADDRESS_MASK)
+        executable = self._executables.get(number)
+        if executable is None:
+            return Location(FrameType.NATIVE, address, None)
+        symbols = self._executables.symbols_of(executable)
+        if symbols is None:
+            return Location(FrameType.NATIVE, address, executable.mapping)
+        return Location(
+            symbols.frame_type(address), address, executable.mapping, symbols.lookup(address)
+        )
+
+    def forget(self) -> None:
+        """Name everything anew from now on: the kernel's names have changed."""
+        self._cache.clear()
