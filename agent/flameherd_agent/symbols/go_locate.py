@@ -239,7 +239,8 @@ def _extent(table: GoTable) -> int:
     npcdata = int(field(table, records[records == last], NPCDATA)[0])
     nfuncdata: int = table.data[last + table.layout.func_id + 3]
     end: int = last + table.layout.func_bytes + 4 * (min(npcdata, 64) + nfuncdata)
-    return min(max(end, table.functab_at + table.functab_bytes), len(table.data))
+    least: int = table.functab_at + table.functab_bytes
+    return min(max(end, least), len(table.data))
 
 
 def _inline_region(elf: ElfFile, table: GoTable, gofunc: int | None) -> tuple[memoryview, int]:
