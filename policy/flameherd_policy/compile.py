@@ -72,7 +72,7 @@ def compile_host(documents: Sequence[Policy]) -> AgentConfig:
 def content_version(config: AgentConfig) -> str:
     """Names the content of a configuration: equal content, equal version."""
     wire = {key: value for key, value in to_wire(config).items() if key != "version"}
-    # Not hashlib: it maps OpenSSL, 3.5 MB of the agent's memory, and nobody attacks his own version.
+    # Not hashlib: it maps OpenSSL, 3.5 MB of memory, and nobody attacks his own version.
     data = msgspec.json.encode(wire, order="sorted")
     return f"{zlib.crc32(data):08x}{zlib.adler32(data):08x}"
 

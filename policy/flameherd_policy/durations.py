@@ -26,6 +26,28 @@ _MAX_TEXT: Final = 64
 MAX_NS: Final = 2**63 - 1
 
 
+def parse_duration(text: object) -> int:
+    """`1m30s` in nanoseconds; raises `ValueError` whose message names the text and the grammar."""
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not a duration in text such as 10s, 1m30s or 250ms")
+    total = Fraction(0)
+    position = 0
+    while position < len(text) <= _MAX_TEXT:
+        term = _TERM.match(text, position)
+        if term is None:
+            break
+        total += Fraction(term[1]) * _UNITS[term[2]]
+        position = term.end()
+    if not text or position != len(text):
+        raise ValueError(
+            f"{text[:_MAX_TEXT]!r} is not a duration: numbers with units d, h, m, s, ms, us, ns, "
+            "such as 1m30s"
+        )
+    if total.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number of nanoseconds")
+    return total.numerator
+
+
 class Duration:
     """A span of time in whole nanoseconds, 0 … 2^63 - 1;
 
@@ -54,24 +76,7 @@ class Duration:
     @classmethod
     def parse(cls, text: object) -> Self:
         """Read `1m30s`; raises `ValueError` whose message names the text and the grammar."""
-        if not isinstance(text, str):
-            raise ValueError(f"{text!r} is not a duration in text such as 10s, 1m30s or 250ms")
-        total = Fraction(0)
-        position = 0
-        while position < len(text) <= _MAX_TEXT:
-            term = _TERM.match(text, position)
-            if term is None:
-                break
-            total += Fraction(term[1]) * _UNITS[term[2]]
-            position = term.end()
-        if not text or position != len(text):
-            raise ValueError(
-                f"{text[:_MAX_TEXT]!r} is not a duration: numbers with units d, h, m, s, ms, us, "
-                "ns, such as 1m30s"
-            )
-        if total.denominator != 1:
-            raise ValueError(f"{text!r} is not a whole number of nanoseconds")
-        return cls(total.numerator)
+        return cls(parse_duration(text))
 
     def __str__(self) -> str:
         rest = self._ns

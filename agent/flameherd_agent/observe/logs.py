@@ -128,7 +128,7 @@ class LogfmtHandler(logging.StreamHandler[TextIO]):
         pairs: dict[str, object] = {
             "time": f"{stamp}.{milliseconds % 1000:03d}Z",
             "level": record.levelname.lower(),
-            "logger": record.name.removeprefix(f"{_ROOT}."),
+            "logger": record.name.removeprefix("flameherd_agent.").removeprefix(f"{_ROOT}."),
             "msg": record.getMessage(),
         }
         pairs |= getattr(record, "fields", {})
