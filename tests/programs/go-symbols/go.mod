@@ -1,0 +1,3 @@
+module symbols
+
+go 1.21
