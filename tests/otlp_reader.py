@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from flameherd_agent.pipeline.model import ResourceProfiles
+from flameherd_agent.model import ResourceProfiles
 from flameherd_agent.pipeline.otlp import SCOPE_NAME
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import (
     ExportProfilesServiceRequest,

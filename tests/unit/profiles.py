@@ -1,6 +1,6 @@
 """Profiles that the tests of writers and exporters send around."""
 
-from flameherd_agent.pipeline.model import (
+from flameherd_agent.model import (
     FrameType,
     Line,
     Location,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,12 +12,7 @@ from typing import Any
 
 import pytest
 from flameherd_agent.errors import EnvironmentProblem, UsageError
-from flameherd_agent.pipeline.formats import EXTENSIONS, check_path, write_profile
-from flameherd_agent.pipeline.formats import collapsed as collapsed_format
-from flameherd_agent.pipeline.formats import pprof as pprof_format
-from flameherd_agent.pipeline.formats import svg as svg_format
-from flameherd_agent.pipeline.frames import MAX_NAME, clean, placeholder, with_process_roots
-from flameherd_agent.pipeline.model import (
+from flameherd_agent.model import (
     FrameType,
     Line,
     Location,
@@ -25,6 +21,11 @@ from flameherd_agent.pipeline.model import (
     ResourceProfiles,
     Sample,
 )
+from flameherd_agent.pipeline.formats import EXTENSIONS, check_path, write_profile
+from flameherd_agent.pipeline.formats import collapsed as collapsed_format
+from flameherd_agent.pipeline.formats import pprof as pprof_format
+from flameherd_agent.pipeline.formats import svg as svg_format
+from flameherd_agent.pipeline.frames import MAX_NAME, clean, placeholder, with_process_roots
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,8 +123,8 @@ def test_collapsed(tmp_path: Path) -> None:
     assert lines[:-1] == [
         "[truncated];main;work 1",
         "main.main 7",
-        f"main;{evil} 1",
         "main;[app]+0x3000;outer;inner;work 8",
+        f"main;{evil} 1",
         "main;work;do_syscall_64_[k] 2",
     ]
 
@@ -182,7 +183,7 @@ def pprof(path: Path, *options: str) -> str:
         capture_output=True,
         text=True,
         timeout=120,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(path.parent), "PPROF_TMPDIR": str(path.parent)},
+        env=os.environ | {"PPROF_TMPDIR": str(path.parent), "GOTOOLCHAIN": "local"},
         check=False,
     )
     assert result.returncode == 0, result.stderr

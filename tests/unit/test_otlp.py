@@ -6,8 +6,7 @@ from importlib.metadata import version
 import flameherd_agent
 import pytest
 from flameherd_agent.errors import EnvironmentProblem
-from flameherd_agent.pipeline import otlp
-from flameherd_agent.pipeline.model import (
+from flameherd_agent.model import (
     FrameType,
     Line,
     Location,
@@ -15,6 +14,7 @@ from flameherd_agent.pipeline.model import (
     ResourceProfiles,
     Sample,
 )
+from flameherd_agent.pipeline import otlp
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import (
     ExportProfilesServiceRequest,
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from flameherd_agent.pipeline.model import FrameType, Line, Location, ResourceProfiles, Sample
+from flameherd_agent.model import FrameType, Line, Location, ResourceProfiles, Sample
 
 MAX_NAME: Final = 4096
 """Characters of a name that are written; what is cut off ends in '…'."""

@@ -27,8 +27,7 @@ from opentelemetry.proto.profiles.v1development import profiles_pb2 as pb
 
 from flameherd_agent import __version__
 from flameherd_agent.errors import EnvironmentProblem
-from flameherd_agent.pipeline.frames import clean, full_stack
-from flameherd_agent.pipeline.model import (
+from flameherd_agent.model import (
     Attributes,
     Line,
     Location,
@@ -37,6 +36,7 @@ from flameherd_agent.pipeline.model import (
     ResourceProfiles,
     Sample,
 )
+from flameherd_agent.pipeline.frames import clean, full_stack
 
 SCOPE_NAME: Final = "flameherd"
 POLICY_KEY: Final = "flameherd.policy"

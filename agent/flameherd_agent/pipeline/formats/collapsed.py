@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from flameherd_agent.model import FrameType, ResourceProfiles
 from flameherd_agent.pipeline.frames import name_of, root_first
-from flameherd_agent.pipeline.model import FrameType, ResourceProfiles
 
 _SEPARATORS: Final = re.compile(r"[;\x00-\x1f\x7f\x85\u2028\u2029]")
 """What would end a frame or a line for some reader."""

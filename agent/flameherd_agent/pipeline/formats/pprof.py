@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from flameherd_agent.model import Attributes, Location, Mapping, ResourceProfiles
 from flameherd_agent.pipeline.formats.weights import weight_ns
 from flameherd_agent.pipeline.frames import clean, full_stack, name_of
-from flameherd_agent.pipeline.model import Attributes, Location, Mapping, ResourceProfiles
 
 _LABELS: Final = {
     "process.pid": "pid",

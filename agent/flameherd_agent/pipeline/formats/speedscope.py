@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterator, Sequence
 
 from flameherd_agent import __version__
+from flameherd_agent.model import ResourceProfiles
 from flameherd_agent.pipeline.formats.weights import weight_ns
 from flameherd_agent.pipeline.frames import clean, name_of, root_first
-from flameherd_agent.pipeline.model import ResourceProfiles
 
 
 def chunks(profiles: Sequence[ResourceProfiles]) -> Iterator[bytes]:

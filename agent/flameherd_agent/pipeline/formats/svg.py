@@ -13,9 +13,9 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
+from flameherd_agent.model import FrameType, ResourceProfiles
 from flameherd_agent.pipeline.formats.weights import weight_ns
 from flameherd_agent.pipeline.frames import name_of, root_first
-from flameherd_agent.pipeline.model import FrameType, ResourceProfiles
 
 WIDTH: Final = 1200
 """Pixels. The picture scales with the window."""

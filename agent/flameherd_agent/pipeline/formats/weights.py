@@ -1,6 +1,6 @@
 """What a sample weighs, so that profiles of different periods add up."""
 
-from flameherd_agent.pipeline.model import Profile, Sample
+from flameherd_agent.model import Profile, Sample
 
 
 def weight_ns(profile: Profile, sample: Sample) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from flameherd_agent.errors import EnvironmentProblem, UsageError
-from flameherd_agent.pipeline.model import ResourceProfiles
+from flameherd_agent.model import ResourceProfiles
 
 EXTENSIONS: Final = {
     ".pb.gz": "pprof",
