@@ -1,4 +1,4 @@
-"""Builds the Go programs of `go-symbols/` in several link modes, cached by content and toolchain."""
+"""Builds the Go program `go-symbols/` in several link modes, cached by content and toolchain."""
 
 import hashlib
 import os
@@ -61,7 +61,10 @@ def build(variant: str, *, stripped: bool = False) -> Path:
 
 
 def addr2line(program: Path, addresses: list[int]) -> list[tuple[str, str, int]]:
-    """(function, file, line) by `go tool addr2line`: physical function, innermost line."""
+    """(function, file, line) by `go tool addr2line`: physical function, innermost line.
+
+    Padding between functions has no line: "" and 0 (the tool and the runtime print "", "?", -1, 0).
+    """
     text = "".join(f"{address:#x}\n" for address in addresses)
     answer = subprocess.run(
         [GO, "tool", "addr2line", str(program)],
@@ -70,8 +73,12 @@ def addr2line(program: Path, addresses: list[int]) -> list[tuple[str, str, int]]
     result = []
     for function, place in zip(answer[::2], answer[1::2], strict=True):
         file, _, line = place.rpartition(":")
-        result.append((function, file, int(line)))
+        result.append((function, *_place(file, int(line))))
     return result
+
+
+def _place(file: str, line: int) -> tuple[str, int]:
+    return ("", 0) if file in ("", "?") or line < 0 else (file, line)
 
 
 def symbol_addresses(program: Path) -> dict[str, int]:
@@ -99,5 +106,5 @@ def own_frames(
             chain = []
             continue
         function, file, number = line.split("\t")
-        chain.append((function, file, int(number)))
+        chain.append((function, *_place(file, int(number))))
     return chains

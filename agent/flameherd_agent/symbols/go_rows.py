@@ -268,7 +268,7 @@ def _named(table: GoTable, names: npt.NDArray[np.uint32], wanted: tuple[str, ...
     """Which functions have one of these names."""
     area = table.data[table.names_at : table.cutab_at]
     alternatives = b"|".join(re.escape(name.encode()) for name in wanted)
-    hits = [m.start() + 1 for m in re.finditer(b"\0(?:" + alternatives + b")(?=\0)", area)]
+    hits = [m.start() for m in re.finditer(b"(?<![^\0])(?:" + alternatives + b")(?=\0)", area)]
     return np.isin(names, np.array(hits, np.uint32))
 
 

@@ -193,7 +193,7 @@ class GoTable:
         return name_off, parent
 
     def _line(self, function: Function, name_off: int, offset: int) -> Line:
-        name = self._string(self.names_at + name_off, self.cutab_at) if name_off else ""
+        name = self._string(self.names_at + name_off, self.cutab_at)
         file_number = self._value(function.pcfile, function.entry, offset)
         line = self._value(function.pcln, function.entry, offset)
         file = ""
