@@ -1,8 +1,8 @@
 """Options and the summary that every test run shares.
 
-`--soak` runs the full-length form of tests marked `soak`; `--kernels` runs the virtual machines of tests
-marked `kernels`. A run ends with a section that names what did not run and why: a skipped test is a
-statement about this machine, not about the code.
+`--soak` runs the full-length form of tests marked `soak`; `--kernels` runs the virtual machines of
+tests marked `kernels`. A run ends with a section that names what did not run and why: a skipped
+test is a statement about this machine, not about the code.
 """
 
 from collections import Counter
@@ -18,9 +18,7 @@ OPTIONS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     for name, reason in OPTIONS.items():
-        parser.addoption(
-            f"--{name}", action="store_true", help=f"run tests marked {name}: {reason}"
-        )
+        parser.addoption(f"--{name}", action="store_true", help=f"run {name} tests: {reason}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,3 @@
+module callback
+
+go 1.21
