@@ -261,7 +261,7 @@ class ElfFile:
     def dynamic(self) -> list[tuple[int, int]]:
         """(tag, value) pairs of PT_DYNAMIC up to DT_NULL; empty without one."""
         for s in self.segments:
-            if s.type == PT_DYNAMIC:
+            if s.type == PT_DYNAMIC and s.filesz:
                 size = min(s.filesz, MAX_DYNAMIC * _DYN.size) // _DYN.size * _DYN.size
                 pairs: list[tuple[int, int]] = []
                 for tag, value in _DYN.iter_unpack(self.bytes_at(s.offset, size, "PT_DYNAMIC")):
