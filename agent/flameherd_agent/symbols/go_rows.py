@@ -38,7 +38,12 @@ from flameherd_agent.symbols.gopclntab import NAME_OFF, PCSP, GoTable
 MAX_STEPS = 1 << 14
 """Pairs decoded of one table. The longest of real programs have some thousand."""
 MAX_ROWS = 16_000_000
-MAX_DELTA = 1 << 30
+MIN_DELTA = -8
+"""vfork's wrapper takes the return address off the stack; it is still there below SP."""
+UNKNOWN = -1
+"""Not a delta: these are multiples of 8."""
+MAX_DELTA = (1 << 31) - 64
+"""A rule's offset has 32 bits. reflect.call has frames of 1 GiB."""
 
 _FLAG_TOPFRAME, _FLAG_SPWRITE, _FLAG_ASM = 1, 2, 4
 _TOP = ("_rt0_amd64", "_rt0_amd64_linux", "runtime.gogo", "gogo", "runtime.morestack")
@@ -69,7 +74,7 @@ class GoRows(NamedTuple):
 class Deltas(NamedTuple):
     """What pcsp says: from text offset `pc[i]` on, SP is `delta[i]` bytes below function entry's.
 
-    -1 = not known. Sorted by pc within a function and by function.
+    `UNKNOWN` where it cannot be. Sorted by pc within a function and by function.
     """
 
     pc: I64
@@ -115,7 +120,7 @@ def sp_deltas(table: GoTable) -> Deltas:
     inside = pc < entries[1:].astype(np.int64)[function]
     inside[:-1] &= (pc[1:] > pc[:-1]) | (function[1:] != function[:-1])
     pc, delta, function = pc[inside], delta[inside], function[inside]
-    delta = np.where((delta < 0) | (delta > MAX_DELTA), -1, delta)
+    delta = np.where((delta < MIN_DELTA) | (delta > MAX_DELTA), UNKNOWN, delta)
     is_first = np.ones(len(pc), np.bool_)
     is_first[1:] = function[1:] != function[:-1]
     return Deltas(pc, delta, function, is_first)
@@ -201,7 +206,7 @@ def _rows(table: GoTable, deltas: Deltas, code: npt.NDArray[np.uint8]) -> GoRows
 
     of, pc, delta = deltas.function, deltas.pc, deltas.delta
     rules = np.zeros(len(of), Rule)
-    known = delta >= 0
+    known = delta != UNKNOWN
     rules["cfa"][known] = CfaKind.SP
     rules["ra_offset"][known] = -8
     rules["cfa_offset"][known] = delta[known] + 8
