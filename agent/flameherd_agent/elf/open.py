@@ -140,15 +140,34 @@ def open_in_root(pid: Pid, path: str) -> OpenFile:
 def _candidates(file: MappedFile) -> Iterator[tuple[str, str]]:
     """(how, path) of the ways to the file, the best first."""
     process = f"/proc/{file.pid}"
-    mapping = ("map_files", f"{process}/map_files/{file.start:x}-{file.end:x}")
     named = file.path.startswith("/") and not file.path.endswith(" (deleted)")
     if named and file.inode:
         yield "root", file.path
-    yield mapping
+    for start, end in _areas(file):
+        yield "map_files", f"{process}/map_files/{start:x}-{end:x}"
     if file.inode:
         yield "exe", f"{process}/exe"
     elif named:
         yield "root", file.path
+
+
+def _areas(file: MappedFile) -> list[tuple[int, int]]:
+    """The file's address ranges as the kernel has them now: /proc/PID/map_files wants exact ones.
+
+    A caller's range may join several, or have been split since.
+    """
+    areas: list[tuple[int, int]] = []
+    try:
+        with open(f"/proc/{file.pid}/maps", "rb") as maps:  # noqa: PTH123 - no size to read up to
+            for line in maps:
+                fields = line.split(None, 5)
+                start, end = (int(part, 16) for part in fields[0].split(b"-"))
+                inside = file.start < end and start < file.end
+                if inside and int(fields[4]) and int(fields[4]) == (file.inode or int(fields[4])):
+                    areas.append((start, end))
+    except (OSError, ValueError, IndexError):
+        pass  # the process is gone: the range as it was asked for says so best
+    return areas[:1] or [(file.start, file.end)]
 
 
 def _open_in_root(pid: Pid, path: str) -> int:

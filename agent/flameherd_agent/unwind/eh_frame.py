@@ -220,6 +220,7 @@ class _SectionBuilder:
         arm = elf.machine == EM_AARCH64
         self._expressions = ExpressionSet(*((31, 29) if arm else (7, 6)))
         self._ra_in_register = arm
+        self._last_register = 31 if arm else 15
         text = elf.section(".text")
         got = next((value for tag, value in elf.dynamic() if tag == _DT_PLTGOT), 0)
         self._bases = {0: 0, _TEXTREL: text.addr if text else 0, _DATAREL: got}
@@ -289,7 +290,7 @@ class _SectionBuilder:
         kind = np.full(len(register), CfaKind.REGISTER, np.int64)
         kind[register == self._expressions.sp] = CfaKind.SP
         kind[register == self._expressions.fp] = CfaKind.FP
-        kind[(register == cfi.NO_CFA) | (register > 31)] = CfaKind.NONE
+        kind[(register == cfi.NO_CFA) | (register > self._last_register)] = CfaKind.NONE
         offset = state.cfa_offset.copy()
         extra = np.where(kind == CfaKind.REGISTER, register, 0)
         by_expression = np.flatnonzero(register <= -2)

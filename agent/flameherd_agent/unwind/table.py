@@ -6,7 +6,6 @@ carries a checksum of itself and sizes that must add up, so a torn or foreign fi
 rows are not summed, since the agent's own worker writes them into its own cache, atomically.
 """
 
-import mmap
 import os
 import struct
 import zlib
@@ -17,6 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from flameherd_agent.elf.filemap import FileMap
 from flameherd_agent.errors import ElfError
 from flameherd_agent.kernel.abi import Rule
 
@@ -45,6 +45,8 @@ class UnwindTable:
     """uint16[n]."""
     rule_table: npt.NDArray[np.void]
     """RULE_DTYPE[k]."""
+    file: FileMap | None = None
+    """What a loaded table is mapped from."""
 
     def __len__(self) -> int:
         return len(self.pcs)
@@ -81,13 +83,15 @@ class UnwindTable:
         """
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC) if isinstance(source, Path) else source
         try:
-            size = os.fstat(fd).st_size
-            if size < _HEADER.size:
-                raise ElfError(f"unwind table {source} is cut short: {size} bytes")
-            data = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+            file = FileMap(fd)
+        except OSError as error:
+            raise ElfError(f"cannot map unwind table {source}: {error.strerror}") from error
         finally:
             if isinstance(source, Path):
                 os.close(fd)
+        data, size = file.data, file.size
+        if size < _HEADER.size:
+            raise ElfError(f"unwind table {source} is cut short: {size} bytes")
         magic, version, rule_size, base, rows, rules, _, checksum = _HEADER.unpack_from(data)
         if magic != _MAGIC or version != VERSION or rule_size != RULE_DTYPE.itemsize:
             raise ElfError(f"{source} is not an unwind table of version {VERSION}")
@@ -105,4 +109,10 @@ class UnwindTable:
         numbers = np.frombuffer(data, np.uint16, rows, numbers_at)
         if rows and int(numbers.max()) >= rules:
             raise ElfError(f"unwind table {source} refers to rules that it does not have")
-        return cls(base, pcs, numbers, rule_table)
+        file.shed()
+        return cls(base, pcs, numbers, rule_table, file)
+
+    def shed(self) -> None:
+        """Gives resident pages of a loaded table back, say after its rows were copied elsewhere."""
+        if self.file is not None:
+            self.file.shed()
