@@ -6,6 +6,7 @@ Nothing in it needs the API server to be understood. An agent reads one version 
 decodes leniently what comes over the API, ignores unknown fields and reports them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
@@ -31,12 +32,23 @@ from flameherd_policy.selectors import LabelSelector
 MAX_SLOTS: Final = 1023
 """One less than the kernel side's FH_MAX_SLOTS: slot 0 means "no policy"."""
 
+_CONTAINER_ID = re.compile(r"[0-9a-f]{8,64}(?:-[0-9]{1,10})?", re.ASCII)
+
+
+def _check_container_id(text: str) -> str | None:
+    if _CONTAINER_ID.fullmatch(text):
+        return None
+    return f"{text!r} is not a container id: 8 to 64 digits of 0-9 and a-f, without the runtime"
+
+
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 SlotName = Annotated[str, Meta(min_length=1, max_length=317)]
 EndpointName = Annotated[str, Meta(min_length=1, max_length=317)]
 HeaderName = Annotated[str, Meta(min_length=1, max_length=128)]
 HeaderValue = Annotated[str, Meta(max_length=4096)]
-ContainerId = Annotated[str, Meta(min_length=8, max_length=128)]
+ContainerId = Annotated[
+    str, Meta(min_length=8, max_length=128, extra={"check": _check_container_id})
+]
 PidNumber = Annotated[int, Meta(ge=1, le=4194304)]
 
 

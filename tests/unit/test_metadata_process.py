@@ -221,6 +221,9 @@ def test_pods_come_from_their_source_and_may_be_late(tmp_path: Path) -> None:
     resource = labeler.resource(pid, 1, 0, wanted=Attributes())
     assert not resource.pod_pending
     assert dict(resource.attributes)["k8s.pod.name"] == "web-1"
+    wanted = Attributes(static={"service.name": "shop", "k8s.pod.name": "forged"})
+    found = dict(labeler.resource(pid, 1, 0, wanted=wanted).attributes)
+    assert (found["service.name"], found["k8s.pod.name"]) == ("shop", "web-1")
 
 
 def test_processes_are_remembered_until_their_address_space_changes(tmp_path: Path) -> None:
@@ -256,3 +259,28 @@ def test_caches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (tmp_path / f"{pid}/exe").unlink()
     assert labeler.process(Pid(3), 1).executable_name == "run"
     assert labeler.process(Pid(1), 1).executable_name == "worker"
+
+
+def test_a_real_cgroup_that_is_named_like_a_container(tmp_path: Path) -> None:
+    hierarchy = PidsHierarchy.discover()
+    parent = hierarchy.mount / f"flameherd-test-{os.getpid()}"
+    directory = parent / ID
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"cgroups cannot be made here: {error}")
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        (directory / "cgroup.procs").write_text(str(child.pid))
+        labeler = ResourceLabeler(hierarchy)
+        inode = hierarchy.cgroup_id(f"/{parent.name}/{ID}")
+        assert inode is not None
+        resource = labeler.resource(Pid(child.pid), 1, inode, wanted=Attributes())
+        assert resource.container == ContainerRef("", ID, None)
+        assert labeler.container(Pid(child.pid), 0) == resource.container
+    finally:
+        child.kill()
+        child.wait()
+        directory.rmdir()
+        parent.rmdir()
+    assert labeler.container(Pid(child.pid), inode) == resource.container

@@ -313,6 +313,7 @@ def test_static_attributes_cannot_pose_as_another_tenant() -> None:
         ({"host": True, "pids": [1]}, "there is host and pids"),
         ({"host": True, "containerNames": ["a"]}, "go with namespace only"),
         ({"pids": [0]}, "0 is not between 1 and 4194304"),
+        ({"containerIds": ["docker://0f3d2c1b4a59"]}, "without the runtime"),
         ({"namespace": "A"}, "must be at most 63 lower-case"),
     ],
 )

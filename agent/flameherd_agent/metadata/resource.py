@@ -141,22 +141,24 @@ class ResourceLabeler:
         (`Ceilings.allowed_env`); `comm` stands in for the executable of a process that is gone.
         """
         container = self.container(pid, cgroup_id)
-        found: dict[str, str | int] = dict(wanted.static)
         variables = self._envs.get_or_make((pid, cookie, env), lambda: self._read_env(pid, env))
-        for name, value in variables.items():
-            found[f"process.environment_variable.{name}"] = value
+        known: dict[str, str | int] = {
+            f"process.environment_variable.{name}": value for name, value in variables.items()
+        }
         pending = False
         if container is not None:
             pod = self._pods.attributes(container, wanted) if self._pods else {}
             pending = pod is None and container.pod_uid is not None
-            found |= _container_attributes(container) | (pod or {})
+            known |= _container_attributes(container) | (pod or {})
         else:
             info = self.process(pid, cookie)
-            found |= info.attributes() if info is not _GONE else _executable_attributes(comm)
-            name = str(found.get("process.executable.name", ""))
-            found.setdefault("service.name", service_name(name, variables))
-        found |= self._host
-        return Resource(tuple(sorted(found.items())), container, pending)
+            known |= info.attributes() if info is not _GONE else _executable_attributes(comm)
+            name = str(known.get("process.executable.name", ""))
+            known["service.name"] = service_name(name, variables)
+        known |= self._host
+        # A policy may name the service, and add; what else is known here it cannot change.
+        static = {k: v for k, v in wanted.static.items() if k not in known or _is_service(k)}
+        return Resource(tuple(sorted({**known, **static}.items())), container, pending)
 
     def _read_process(self, pid: Pid) -> ProcessInfo:
         try:
@@ -188,3 +190,7 @@ def _container_attributes(container: ContainerRef) -> dict[str, str | int]:
 
 def _executable_attributes(comm: str) -> dict[str, str | int]:
     return {"process.executable.name": comm} if comm else {}
+
+
+def _is_service(key: str) -> bool:
+    return key.startswith("service.")
