@@ -219,6 +219,10 @@ class AgentEndpoint(Model, frozen=True):
         elif self.tls is not None and target.scheme.value == "http":
             yield "tls", f"{self.endpoint!r} is plain text; write https:// or leave tls out"
 
+    def __repr__(self) -> str:
+        """Without the headers: they hold credentials, and reprs end up in logs."""
+        return f"AgentEndpoint({self.protocol.value} {self.endpoint or self.path})"
+
 
 class Ceilings(Model, frozen=True):
     """What no slot may exceed, whatever it says. The agent holds slots against it again."""

@@ -440,3 +440,10 @@ def test_every_field_is_described() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) > 60
     assert [row for row in rows if row.endswith("|   |")] == []
+
+
+def test_credentials_do_not_show() -> None:
+    endpoint = AgentEndpoint(endpoint="https://c.obs.svc", headers={"authorization": "secret"})
+    config = AgentConfig(endpoints={"e": endpoint})
+    assert "secret" not in repr(config)
+    assert "https://c.obs.svc" in repr(config)
