@@ -41,7 +41,7 @@ def _check_container_id(text: str) -> str | None:
     return f"{text!r} is not a container id: 8 to 64 digits of 0-9 and a-f, without the runtime"
 
 
-Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 SlotName = Annotated[str, Meta(min_length=1, max_length=317)]
 EndpointName = Annotated[str, Meta(min_length=1, max_length=317)]
 HeaderName = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -154,10 +154,10 @@ class AgentTls(Model, frozen=True):
     """TLS of an `https` endpoint, by files on the node."""
 
     ca_file: Annotated[
-        Path | None, Meta(description="PEM certificates; absent = the system's.")
+        FilePath | None, Meta(description="PEM certificates; absent = the system's.")
     ] = None
-    cert_file: Annotated[Path | None, Meta(description="PEM certificate of the client.")] = None
-    key_file: Annotated[Path | None, Meta(description="PEM key of the client.")] = None
+    cert_file: Annotated[FilePath | None, Meta(description="PEM certificate of the client.")] = None
+    key_file: Annotated[FilePath | None, Meta(description="PEM key of the client.")] = None
     insecure_skip_verify: Annotated[
         bool, Meta(description="Do not check the server's certificate. For tests.")
     ] = False
@@ -181,7 +181,7 @@ class AgentEndpoint(Model, frozen=True):
         Meta(description="For GRPC and HTTP: `https://host[:port]` or `http://host[:port]`."),
     ] = None
     path: Annotated[
-        Path | None, Meta(description="For File: a file that OTLP messages are appended to.")
+        FilePath | None, Meta(description="For File: a file that OTLP messages are appended to.")
     ] = None
     compression: Annotated[Compression, Meta(description="Compression of messages.")] = (
         Compression.GZIP
@@ -193,7 +193,7 @@ class AgentEndpoint(Model, frozen=True):
         dict[HeaderName, HeaderValue], Meta(max_length=32, description="Headers of each request.")
     ] = {}
     headers_file: Annotated[
-        Path | None,
+        FilePath | None,
         Meta(
             description="A file with one `name: value` a line: keeps credentials out of this one."
         ),
