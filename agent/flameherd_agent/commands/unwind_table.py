@@ -1,6 +1,7 @@
 """`flameherd unwind-table`: prints how an executable is unwound, address by address."""
 
 import argparse
+import inspect
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -42,7 +43,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser(
         "unwind-table",
         help="print the unwind table of an executable",
-        description=run.__doc__,
+        description=inspect.cleandoc(run.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, help="a program or shared library")
