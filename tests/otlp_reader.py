@@ -4,7 +4,7 @@ Written apart from the encoder, from the specification's messages.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flameherd_agent.model import ResourceProfiles
@@ -17,10 +17,14 @@ Observed = tuple[Any, ...]
 """(resource attributes, scope, profile's head, stack, sample attributes, value): one sample."""
 
 
-def _plain(value: Any) -> str | int:
+def _plain(value: Any, text: Sequence[str]) -> str | int:
+    """An AnyValue; a collector moves strings into the dictionary when it passes them on."""
     kind = value.WhichOneof("value")
+    if kind == "string_value_strindex":
+        return str(text[value.string_value_strindex])
     assert kind in ("string_value", "int_value")
-    return getattr(value, kind)  # type: ignore[no-any-return]
+    plain: str | int = getattr(value, kind)
+    return plain
 
 
 def read_back(request: ExportProfilesServiceRequest) -> list[Observed]:
@@ -30,7 +34,7 @@ def read_back(request: ExportProfilesServiceRequest) -> list[Observed]:
 
     def attributes(indices: Iterable[int]) -> tuple[tuple[str, str | int], ...]:
         entries = (table.attribute_table[index] for index in indices)
-        return tuple((text[entry.key_strindex], _plain(entry.value)) for entry in entries)
+        return tuple((text[entry.key_strindex], _plain(entry.value, text)) for entry in entries)
 
     def location(index: int) -> Observed:
         found = table.location_table[index]
@@ -57,7 +61,8 @@ def read_back(request: ExportProfilesServiceRequest) -> list[Observed]:
     out = []
     for resource in request.resource_profiles:
         resource_attributes = tuple(
-            (kv.key, _plain(kv.value)) for kv in resource.resource.attributes
+            (kv.key or text[kv.key_strindex], _plain(kv.value, text))
+            for kv in resource.resource.attributes
         )
         for scope in resource.scope_profiles:
             for profile in scope.profiles:

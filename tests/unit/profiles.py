@@ -78,3 +78,17 @@ def resources() -> list[ResourceProfiles]:
         policy="host",
     )
     return [container, process]
+
+
+def numbered(number: int, samples: int = 1) -> list[ResourceProfiles]:
+    """One resource that is told apart from others by `number`, with `samples` distinct stacks."""
+    stacks = [
+        Sample(
+            (Location(FrameType.NATIVE, n, APP, (Line(f"function_number_{n}"),)), MAIN),
+            thread(1, 1, "t"),
+            1,
+        )
+        for n in range(samples)
+    ]
+    attributes = (("service.instance.id", str(number)),)
+    return [ResourceProfiles(attributes, [Profile(stacks, 10_000_000, START_NS + number, 1)])]

@@ -11,6 +11,7 @@ is a success: what was rejected is counted, not sent again.
 """
 
 import logging
+import os
 import random
 import threading
 import time
@@ -71,6 +72,8 @@ class _Queued:
 def _make_transport(config: EndpointConfig) -> Transport:
     # Imported when needed: gRPC costs 16 MB, which an agent without such an endpoint must not pay.
     if config.protocol is Protocol.GRPC:
+        # It writes every failed connection to stderr itself; they are in the status that we report.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from flameherd_agent.pipeline.export.grpc_transport import GrpcTransport
 
         return GrpcTransport(config)
