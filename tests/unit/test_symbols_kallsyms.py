@@ -89,7 +89,7 @@ def test_every_function_of_this_kernel(tmp_path: Path) -> None:
     bounds = {name: int(address, 16) for address, _, name in lines if name in ("_stext", "_etext")}
     names: dict[int, set[str]] = {}
     for address, kind, name in lines:
-        if kind in "tT" and bounds["_stext"] <= int(address, 16) < bounds["_etext"]:
+        if kind in "tTwW" and bounds["_stext"] <= int(address, 16) < bounds["_etext"]:
             names.setdefault(int(address, 16), set()).add(name.replace("\t", " "))
     assert len(names) > 10_000
     for start, expected in names.items():

@@ -44,6 +44,8 @@ def mini_debug_info(elf: ElfFile) -> ElfFile | None:
         raise ElfError(f".gnu_debugdata is damaged: {error}") from error
     if len(data) > MAX_DEBUGDATA_BYTES:
         raise ElfError(f".gnu_debugdata inflates to over {MAX_DEBUGDATA_BYTES} bytes")
+    if not decompressor.eof:
+        raise ElfError(".gnu_debugdata is damaged: it ends early")
     return ElfFile(data)
 
 
