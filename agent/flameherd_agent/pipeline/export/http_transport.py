@@ -48,6 +48,7 @@ class _Connection(http.client.HTTPConnection):
         self._tls = tls
         self.deadline = 0.0
         """Monotonic seconds."""
+        self.was_shut = False
 
     def connect(self) -> None:
         problem: OSError | None = None
@@ -72,6 +73,7 @@ class _Connection(http.client.HTTPConnection):
 
     def shut(self) -> None:
         """Ends what another thread waits for on this connection."""
+        self.was_shut = True
         sock: socket.socket | None = self.sock
         if sock is not None:
             try:
@@ -147,6 +149,8 @@ class HttpTransport:
             connection.request("POST", self._path, body, headers)
             response = connection.getresponse()
             content = response.read(MAX_RESPONSE_BYTES)
+            if connection.was_shut:  # http.client takes the end of a stream for the end of headers
+                raise TimeoutError("the response did not end in time")
             if not response.isclosed() or response.will_close:
                 self.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
