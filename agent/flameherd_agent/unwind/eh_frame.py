@@ -28,7 +28,10 @@ from flameherd_agent.unwind.rules import ExpressionSet, RuleSet, leb128, make_ru
 PIECE_BYTES = 96 << 10
 MAX_RECORD_BYTES = 128 << 10
 """A longer record is skipped; the longest seen in a real file is some 10 KB."""
-MAX_FRAME_BYTES = 256 << 20
+MAX_FRAME_BYTES = 128 << 20
+"""Of `.eh_frame`; the largest browsers have some 20 MB."""
+MAX_DEBUG_FRAME_BYTES = 64 << 20
+"""Of `.debug_frame` after decompression: a few KB of zeros inflate to that."""
 PADDING_BYTES = 16
 """Gaps between functions up to this are alignment and keep the rule before them."""
 
@@ -108,7 +111,7 @@ def debug_frame_section(elf: ElfFile) -> FrameSection | None:
     section = elf.section(".debug_frame") or elf.section(".zdebug_frame")
     if section is None:
         return None
-    data = elf.section_data(section, MAX_FRAME_BYTES)
+    data = elf.section_data(section, MAX_DEBUG_FRAME_BYTES)
     return FrameSection(data, 0, False, True) if len(data) else None
 
 

@@ -7,8 +7,9 @@
 
 The child is started at the first request and again when it has ended. Requests go to it a few at a
 time and come back in order, so the oldest one out is the one it works on: a child that dies, or
-works on one request for longer than the time limit, costs that request, and the others are asked
-again. Everything that goes wrong is an answer with `error`; nothing is raised.
+works on one request for longer than the time limit, costs that request (after a second try, if it
+died), and the others are asked again. Everything that goes wrong is an answer with `error`; nothing
+is raised.
 """
 
 import json
@@ -44,6 +45,8 @@ _WINDOW: Final = 16
 """Requests that the child has at one time: it need not wait for the agent between two."""
 _MAX_STARTS: Final = 3
 """After so many children in a row that did not come up, requests fail at once for a while."""
+_MAX_DEATHS: Final = 2
+"""A request gets a second child: when memory is short, the kernel kills the worker first."""
 _REST_S: Final = 30.0
 _STALE_S: Final = 3600.0
 _PRIVATE: Final = "flameherd-worker-"
@@ -52,12 +55,14 @@ _PRIVATE: Final = "flameherd-worker-"
 class _Call:
     """A request under way."""
 
-    __slots__ = ("message", "number", "on_answer")
+    __slots__ = ("deaths", "message", "number", "on_answer")
 
     def __init__(self, number: int, message: Message, on_answer: Callable[[Message], None]) -> None:
         self.number = number
         self.message = message
         self.on_answer = on_answer
+        self.deaths = 0
+        """Children that died while this was the oldest request."""
 
 
 class WorkerClient:
@@ -223,7 +228,9 @@ class WorkerClient:
         elif code != 0:
             self.restarts += 1
             if self._sent:
-                self._fail(self._sent.popleft(), reason, f"{text} (exit code {code})")
+                self._sent[0].deaths += 1
+                if reason == protocol.TIMEOUT or self._sent[0].deaths == _MAX_DEATHS:
+                    self._fail(self._sent.popleft(), reason, f"{text} (exit code {code})")
         self._ready = False
         while self._sent:
             self._waiting.appendleft(self._sent.pop())

@@ -1,0 +1,379 @@
+"""The worker: real files of real processes, and files and children that misbehave."""
+
+import logging
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from flameherd_agent.elf.identity import identify
+from flameherd_agent.elf.reader import SHF_COMPRESSED, ElfFile
+from flameherd_agent.symbols.index import SymbolIndex
+from flameherd_agent.types import FileAddress, Pid
+from flameherd_agent.unwind.build import build_table
+from flameherd_agent.unwind.table import UnwindTable
+from flameherd_agent.worker.cache import Cache, CacheError, fallback_places
+from flameherd_agent.worker.client import FileAnswer, FileRequest, WorkerClient
+from flameherd_agent.worker.snapshot import take_snapshot, without
+
+from tests.unit.elf_files import EH_FRAME, TEXT, Part, eh_frame, elf_file
+
+LIBC = Path("/lib/x86_64-linux-gnu/libc.so.6").resolve()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[WorkerClient]:
+    worker = WorkerClient(tmp_path / "cache")
+    yield worker
+    worker.close()
+
+
+def collect(client: WorkerClient, limit_s: float = 60.0) -> list[FileAnswer]:
+    """All answers to what is pending, as an event loop would take them."""
+    answers: list[FileAnswer] = []
+    until = time.monotonic() + limit_s
+    while client.pending:
+        assert time.monotonic() < until
+        if client.fileno() >= 0:
+            select.select([client.fileno()], [], [], 0.05)
+        answers += client.poll()
+    return answers
+
+
+def request_for(path: Path, pid: int | None = None) -> FileRequest:
+    """A request for a file as if a process, this one if not told, had mapped it."""
+    status = path.stat()
+    device = (os.major(status.st_dev), os.minor(status.st_dev))
+    return FileRequest(Pid(pid or os.getpid()), str(path), device, status.st_ino, 0x1000, 0x2000)
+
+
+def ask(client: WorkerClient, *paths: Path) -> list[FileAnswer]:
+    for path in paths:
+        client.submit(request_for(path))
+    return collect(client)
+
+
+def symbol_table(names: dict[str, int]) -> list[Part]:
+    """`.symtab` and `.strtab` with 16-byte functions."""
+    strings = b"\0" + b"".join(name.encode() + b"\0" for name in names)
+    rows = bytes(24)
+    for name, address in names.items():
+        at = strings.index(b"\0" + name.encode() + b"\0") + 1
+        rows += struct.pack("<IBBHQQ", at, 0x12, 0, 1, address, 16)
+    return [Part(".symtab", 2, 0, 0, rows), Part(".strtab", 3, 0, 0, strings)]
+
+
+def program(
+    names: dict[str, int], code: bytes = b"\x0e\x10", build_id: bytes = b"same" * 5
+) -> bytes:
+    note = struct.pack("<III", 4, len(build_id), 3) + b"GNU\0" + build_id
+    data = elf_file(
+        [
+            Part(".eh_frame", 1, 2, EH_FRAME, eh_frame([(TEXT, 64, code)])),
+            *symbol_table(names),
+        ],
+        notes=note,
+    )
+    # The writer leaves sh_link alone: .symtab, which is section 2, links to .strtab, section 3.
+    at = struct.unpack_from("<Q", data, 40)[0] + 2 * 64 + 40
+    return data[:at] + struct.pack("<I", 3) + data[at + 4 :]
+
+
+def test_libc_as_this_process_maps_it(client: WorkerClient) -> None:
+    (answer,) = ask(client, LIBC)
+    assert answer.error == ""
+    elf = ElfFile.open(LIBC)
+    assert answer.gnu_build_id == identify(elf).gnu_build_id
+    assert answer.htlhash == identify(elf).htlhash
+    loaded, built = UnwindTable.load(Path(answer.table_path)), build_table(elf)
+    assert answer.rows == len(built)
+    assert (loaded.pcs == built.pcs).all()
+    assert (loaded.rule_table[loaded.rules] == built.rule_table[built.rules]).all()
+    assert SymbolIndex.open(Path(answer.symbols_path))
+    vaddr, offset, size = answer.segments[0]
+    assert elf.vaddr_to_offset(vaddr) == offset
+    assert answer.size == LIBC.stat().st_size
+    assert size > 1 << 20
+    assert not answer.is_go
+
+
+def test_the_cache_answers_the_second_time(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        client = WorkerClient(tmp_path)
+        (answer,) = ask(client, LIBC)
+        client.close()
+        found.append((answer.content_key, Path(answer.table_path).stat().st_ino))
+    assert found[0] == found[1]
+
+
+def test_a_damaged_cache_entry_is_made_anew(client: WorkerClient) -> None:
+    (answer,) = ask(client, LIBC)
+    Path(answer.table_path).write_bytes(b"nonsense")
+    Path(answer.symbols_path).write_bytes(b"nonsense")
+    (again,) = ask(client, LIBC)
+    assert len(UnwindTable.load(Path(again.table_path))) == answer.rows
+    SymbolIndex.open(Path(again.symbols_path))
+
+
+def test_the_vdso(client: WorkerClient) -> None:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith("[vdso]"):
+            start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            client.submit(FileRequest(Pid(1), "[vdso]", (0, 0), 0, start, end, "vdso"))
+    (answer,) = collect(client)
+    assert answer.error == ""
+    assert answer.rows > 5
+    names = SymbolIndex.open(Path(answer.symbols_path))
+    assert names is not None
+
+
+def test_the_child_has_no_descriptor_of_ours_and_dies_with_us(tmp_path: Path) -> None:
+    script = f"""
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(Path.cwd())!r})
+from tests.unit.test_worker import ask, LIBC
+from flameherd_agent.worker.client import WorkerClient
+secret = os.open("/etc/passwd", os.O_RDONLY); os.set_inheritable(secret, True)
+client = WorkerClient(Path({str(tmp_path)!r}))
+ask(client, LIBC)
+print(client._process.pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as agent:
+        assert agent.stdout is not None
+        child = int(agent.stdout.readline())
+        links = {str(path.readlink()) for path in Path(f"/proc/{child}/fd").iterdir()}
+        assert not any("passwd" in link for link in links)
+        agent.kill()
+    until = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_the_child_leaves_when_idle_and_comes_back(tmp_path: Path) -> None:
+    client = WorkerClient(tmp_path, idle_s=0.1)
+    assert ask(client, LIBC)[0].error == ""
+    time.sleep(0.6)
+    assert client.poll() == []
+    assert client.fileno() == -1
+    assert ask(client, LIBC)[0].error == ""
+    assert client.restarts == 0
+    client.close()
+
+
+def test_equal_build_ids_do_not_share_names(client: WorkerClient, tmp_path: Path) -> None:
+    real, forged, copy = (tmp_path / name for name in ("real", "forged", "copy"))
+    real.write_bytes(program({"true_name": TEXT}))
+    forged.write_bytes(program({"fake_name": TEXT}))
+    copy.write_bytes(real.read_bytes())
+    answers = ask(client, real, forged, copy)
+    assert len({a.gnu_build_id for a in answers}) == 1
+    names = [
+        SymbolIndex.open(Path(a.symbols_path)).lookup(FileAddress(TEXT))[0].function
+        for a in answers
+    ]
+    assert names == ["true_name", "fake_name", "true_name"]
+    assert answers[0].content_key == answers[2].content_key != answers[1].content_key
+
+
+def test_code_does_not_change_the_key_but_rows_do(tmp_path: Path) -> None:
+    def key(data: bytes) -> str:
+        path = tmp_path / "file"
+        path.write_bytes(data)
+        with path.open("rb") as file:
+            return take_snapshot(file.fileno(), len(data)).key
+
+    base = program({"f": TEXT})
+    assert key(base) != key(program({"f": TEXT}, code=b"\x0e\x18"))
+    assert key(base) != key(program({"g": TEXT}))
+    assert key(base) != key(base[: TEXT + 8] + b"\x90" + base[TEXT + 9 :])  # in no code section
+    real = bytearray(LIBC.read_bytes())
+    before = key(bytes(real))
+    text = ElfFile(bytes(real)).section(".text")
+    assert text is not None
+    real[text.offset + 5000] ^= 1
+    assert key(bytes(real)) == before
+
+
+def test_ranges() -> None:
+    assert without([(0, 100)], [(10, 20), (15, 30), (90, 200)]) == [(0, 10), (30, 90)]
+    assert without([(0, 10), (5, 20)], []) == [(0, 10), (10, 20)]
+    assert without([(5, 5)], []) == []
+
+
+def test_a_deleted_program_and_a_gone_process(client: WorkerClient, tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    shutil.copy("/bin/sh", path)
+    with subprocess.Popen(
+        [path, "-c", "echo; read x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        request = request_for(path, process.pid)
+        path.unlink()
+        client.submit(request)
+        (answer,) = collect(client)
+        assert answer.error == ""
+        assert answer.rows > 100
+        process.kill()
+    client.submit(request)
+    (answer,) = collect(client)
+    assert answer.reason == "open"
+
+
+def truncated(good: bytes) -> bytes:
+    return good[:200]
+
+
+def no_elf(good: bytes) -> bytes:
+    return b"#!/bin/sh\n" * 100
+
+
+def bomb(good: bytes) -> bytes:
+    import zlib
+
+    packer = zlib.compressobj(9)
+    packed = packer.compress(bytes(1 << 30)) + packer.flush()
+    packed = struct.pack("<IIQQ", 1, 0, 1 << 30, 1) + packed
+    return elf_file([Part(".debug_frame", 1, SHF_COMPRESSED, 0, packed)])
+
+
+@pytest.mark.parametrize("spoil", [truncated, no_elf, bomb])
+def test_hostile_files_cost_themselves_only(
+    client: WorkerClient, tmp_path: Path, spoil: Callable[[bytes], bytes]
+) -> None:
+    bad = tmp_path / "bad"
+    bad.write_bytes(spoil(program({"f": TEXT})))
+    first, second = ask(client, bad, LIBC)
+    assert first.reason == "malformed"
+    assert second.error == ""
+    assert client.restarts == 0
+
+
+def test_a_gigabyte_of_symbols_is_over_the_cap(client: WorkerClient, tmp_path: Path) -> None:
+    good = program({"f": TEXT})
+    path = tmp_path / "sparse"
+    path.write_bytes(good)
+    sections = struct.unpack_from("<Q", good, 40)[0]
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)
+        file.seek(sections + 2 * 64 + 24)  # .symtab: offset, size
+        file.write(struct.pack("<QQ", len(good), (1 << 30) - len(good)))
+    first, second = ask(client, path, LIBC)
+    assert first.reason == "malformed"
+    assert "more than" in first.error
+    assert second.error == ""
+
+
+# A child that speaks the protocol and misbehaves by the name of the file.
+FAKE = """
+import json, os, signal, sys, time
+out = os.fdopen(os.dup(0), "wb", buffering=0)
+out.write(b'{"ready": true}\\n')
+for line in os.fdopen(0, "rb", buffering=0):
+    request = json.loads(line)
+    if "hang" in request["path"]: time.sleep(600)
+    if "die" in request["path"]: os.kill(os.getpid(), signal.SIGKILL)
+    if "leave" in request["path"]: os._exit(1)
+    out.write(json.dumps({"id": request["id"], "content_key": request["path"]}).encode() + b"\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "children"),
+    [("hang", "timeout", 1), ("die", "crashed", 2), ("leave", "crashed", 2)],
+)
+def test_a_child_that_hangs_or_dies_costs_one_file(
+    tmp_path: Path, name: str, reason: str, children: int
+) -> None:
+    client = WorkerClient(tmp_path, time_limit_s=0.3, command=(sys.executable, "-c", FAKE))
+    numbers = [
+        client.submit(FileRequest(Pid(1), path, (0, 0), 1, 0, 1))
+        for path in ("a", name, "b", "c", name, *(f"d{i}" for i in range(30)))
+    ]
+    answers = {answer.request: answer for answer in collect(client)}
+    assert list(answers) == numbers
+    reasons = [answers[number].reason for number in numbers]
+    assert reasons == ["", reason, "", "", reason] + [""] * 30
+    assert client.restarts == 2 * children
+    assert answers[numbers[-1]].content_key == "d29"
+    client.close()
+
+
+def test_a_worker_killed_by_someone_else(client: WorkerClient) -> None:
+    assert ask(client, LIBC)[0].error == ""
+    assert client._process is not None
+    os.kill(client._process.pid, signal.SIGKILL)
+    assert ask(client, LIBC)[0].error == ""
+
+
+def test_a_child_that_does_not_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    client = WorkerClient(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
+    with caplog.at_level(logging.ERROR):
+        answers = ask(client, LIBC, LIBC)
+    assert [answer.reason for answer in answers] == ["no_worker", "no_worker"]
+    assert "does not start" in caplog.text
+    client.close()
+
+
+def test_an_unusable_cache_directory_is_replaced_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    client = WorkerClient(tmp_path / "file")
+    with caplog.at_level(logging.WARNING):
+        answers = ask(client, LIBC, Path(sys.executable).resolve())
+    assert [answer.error for answer in answers] == ["", ""]
+    assert all(Path(answer.table_path).exists() for answer in answers)
+    assert caplog.text.count("cannot be used") == 1
+    client.close()
+    assert not Path(answers[0].table_path).exists()
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("tmpfs cannot be mounted here")
+    try:
+        client = WorkerClient(small)
+        (answer,) = ask(client, LIBC)
+        assert answer.error == ""
+        assert "cannot be used" in answer.warning
+        client.close()
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_no_directory_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    monkeypatch.setattr("flameherd_agent.worker.cache.fallback_places", lambda _: [blocked / "x"])
+    cache = Cache(blocked, "x")
+    with pytest.raises(CacheError, match="cannot write"):
+        cache.add("a.rows", lambda path: path.write_bytes(b"x"))
+
+
+def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, "unused", max_bytes=25)
+    for age, name in ((500, "old.rows"), (400, "used.rows"), (10, "young.rows")):
+        path = cache.add(name, lambda path: path.write_bytes(b"0123456789"))
+        then = time.time() - age
+        os.utime(path, (then, then))
+    assert cache.find("used.rows") is not None
+    cache.evict()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["used.rows", "young.rows"]
+    assert all("unused" in str(place) for place in fallback_places("unused"))
