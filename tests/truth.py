@@ -177,6 +177,8 @@ class Judgement:
     pids: set[int] = field(default_factory=set)
     wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
     """{(why, the stack): samples}"""
+    expected: float = 0.0
+    """CPU time used × rate, by the kernel's accounting."""
     lost: int = 0
     """Lost samples of the whole recording, all charged to this program."""
 
@@ -257,14 +259,14 @@ def render(frames: Sequence[Frame]) -> str:
 
 def describe(judgements: Iterable[Judgement], examples: int = 3) -> str:
     """A table with one row a program, and below each the commonest wrong stacks."""
-    lines = [
-        f"{'program':<14} {'samples':>8} {'right':>9} {'full':>7} {'cut':>6} {'kernel':>7} lost"
-    ]
+    heads = ("program", "samples", "expected", "right", "full", "cut", "kernel", "lost")
+    lines = ["{:<14} {:>8} {:>8} {:>9} {:>7} {:>6} {:>7} {:>5}".format(*heads)]
     for one in judgements:
         total = max(1, one.samples)
         lines.append(
-            f"{one.name:<14} {one.samples:>8} {one.share():>9.3%} {one.full / total:>7.1%}"
-            f" {one.truncated:>6} {one.with_kernel / total:>7.1%} {one.lost}"
+            f"{one.name:<14} {one.samples:>8} {one.expected:>8.0f} {one.share():>9.3%}"
+            f" {one.full / total:>7.1%} {one.truncated:>6} {one.with_kernel / total:>7.1%}"
+            f" {one.lost:>5}"
         )
         for (why, stack), count in one.wrong.most_common(examples):
             lines.append(f"    {count} × {why}: {stack}")

@@ -3,16 +3,19 @@
 One recording costs what the longest costs.
 """
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from flameherd_agent.app import EngineOptions
 from flameherd_agent.model import Sample
 from flameherd_agent.recording import Recording, RecordingResult
 
-from tests.programs.build import CACHE
+from tests.programs.build import CACHE, MissingToolError
 from tests.programs.catalog import Case
 from tests.programs.running import Running
 from tests.truth import Judgement, describe, judge, samples_by_pid
@@ -33,20 +36,25 @@ def record(
     """
     with ExitStack() as stack:
         programs = [stack.enter_context(case.start()) for case in cases]
-        began = {program.name: program.cpu_seconds() for program in programs}
         recording = stack.enter_context(
             Recording(
-                [program.pid for program in programs], frequency_hz=frequency_hz, options=OPTIONS
+                [pid for program in programs for pid in program.family()],
+                frequency_hz=frequency_hz,
+                options=OPTIONS,
             )
         )
+        began = {program.name: program.cpu_seconds() for program in programs}
         until = time.monotonic() + limit_s
         needed_s = samples * FAIR_SHARE / frequency_hz
         while time.monotonic() < until and any(
             program.cpu_seconds() - began[program.name] < needed_s for program in programs
         ):
             recording.run(STEP_S)
+        used = {program.name: program.cpu_seconds() - began[program.name] for program in programs}
         result = recording.result()
     judgements = judge_all(cases, programs, result)
+    for name, judgement in judgements.items():
+        judgement.expected = used[name] * frequency_hz
     print(f"{frequency_hz} Hz, outcomes {result.outcomes}")
     print(describe(judgements.values()))
     return judgements
@@ -74,3 +82,72 @@ def judge_all(
     strangers = {name: sum(sample.value for sample in left) for name, left in samples.items()}
     assert not strangers, f"samples of processes that were not selected: {strangers}"
     return judgements
+
+
+@dataclass(frozen=True)
+class Length:
+    """How much is asked of each program."""
+
+    samples: int
+    limit_s: float
+
+    def check_all(self, cases: Sequence[Case], frequency_hz: int) -> dict[str, Judgement]:
+        """Record and check every case; the first that fails raises, after the whole table."""
+        runnable = [case for case in cases if not missing(case)]
+        if not runnable:
+            pytest.skip("; ".join(sorted({missing(case) for case in cases})))
+        judgements = record(runnable, frequency_hz, self.samples, self.limit_s)
+        for case in runnable:
+            judgements[case.name].check(case.truth, self.samples)
+        return judgements
+
+
+SHORT = Length(samples=1_000, limit_s=120.0)
+FULL = Length(samples=10_000, limit_s=3_600.0)
+"""What the project promises, at both rates."""
+SHORT_HZ = 997
+soak_parameters = pytest.mark.parametrize("frequency_hz", [97, 997])
+
+
+def missing(case: Case) -> str:
+    """Why the case cannot run on this machine; "" if it can."""
+    if os.geteuid() != 0:
+        return "eBPF programs are loaded as root"
+    try:
+        case.prepare()
+    except MissingToolError as error:
+        return str(error)
+    return ""
+
+
+class Judged:
+    """The judgements of one recording; a program that could not run skips its tests."""
+
+    def __init__(self, cases: Sequence[Case], length: Length) -> None:
+        self._cases = {case.name: case for case in cases}
+        self._length = length
+        self._missing = {case.name: missing(case) for case in cases}
+        runnable = [case for case in cases if not self._missing[case.name]]
+        self._judgements = (
+            record(runnable, SHORT_HZ, length.samples, length.limit_s) if runnable else {}
+        )
+
+    def of(self, name: str) -> Judgement:
+        """The judgement of a program; skips the test if it could not run."""
+        if self._missing[name]:
+            pytest.skip(self._missing[name])
+        return self._judgements[name]
+
+    def check(self, name: str) -> None:
+        """Raises AssertionError if its stacks are not what the program did."""
+        self.of(name).check(self._cases[name].truth, self._length.samples)
+
+
+def judged_module(cases: Sequence[Case], length: Length) -> Callable[[], Judged]:
+    """A fixture that records the cases once for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def judged() -> Judged:
+        return Judged(cases, length)
+
+    return judged

@@ -129,6 +129,12 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
+def require(tool: str) -> None:
+    """Raises MissingToolError if a command is not installed."""
+    if shutil.which(tool) is None:
+        raise MissingToolError(f"{tool} is not installed")
+
+
 @cache
 def _version(tool: str) -> str:
     """First line of `tool --version`.
@@ -136,8 +142,7 @@ def _version(tool: str) -> str:
     Raises:
         MissingToolError: it is not installed.
     """
-    if shutil.which(tool) is None:
-        raise MissingToolError(f"{tool} is not installed")
+    require(tool)
     argument = "version" if tool == "go" else "--version"
     answer = subprocess.run([tool, argument], capture_output=True, text=True, check=True)
     return answer.stdout.splitlines()[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from tests.programs.build import build, require
 from tests.programs.running import Running, running, running_deleted, running_in_container
 from tests.truth import HELPERS, LIBC, START, THREAD_START, Chain, Step, Truth, fn, lib
 
@@ -21,8 +22,20 @@ class Case:
     name: str
     start: Callable[[], AbstractContextManager[Running]]
     truth: Truth
+    program: str = ""
+    """Which program of `build.RECIPES`; "" = the one called `name`."""
     tools: tuple[str, ...] = ()
-    """Built programs that it needs besides its own."""
+    """What else must be installed."""
+
+    def prepare(self) -> None:
+        """Build it.
+
+        Raises:
+            MissingToolError: this machine lacks what it needs.
+        """
+        for tool in self.tools:
+            require(tool)
+        build(self.program or self.name)
 
 
 def _case(name: str, truth: Truth) -> Case:
@@ -72,7 +85,7 @@ CPP = Truth(
             ),
         ),
     ),
-    full=0.2,
+    full=0.5,
 )
 
 SIGNALS = Truth(
@@ -188,8 +201,14 @@ GO = Truth(
             helpers=GO_HELPERS,
         ),
         Chain(
-            (fn("runtime.goexit*"), fn("main.worker"), fn("main.work"), fn("main.burn")),
-            least=2,
+            (
+                fn("runtime.goexit*"),
+                Step("main.main.gowrap*", "*", 0, 1),  # the compiler's wrapper of `go worker(…)`
+                fn("main.worker"),
+                fn("main.work"),
+                fn("main.burn"),
+            ),
+            least=3,
             helpers=GO_HELPERS,
         ),
         GO_SYSTEM,
@@ -237,8 +256,8 @@ PROCESSES = (
     _case("plugins", PLUGINS),
     _case("vfork", VFORK),
     _case("prefork", PREFORK),
-    Case("deleted", lambda: running_deleted("pie", "deleted"), BASIC),
-    Case("container", lambda: running_in_container("pie", "container"), BASIC),
+    Case("deleted", lambda: running_deleted("pie", "deleted"), BASIC, "pie"),
+    Case("container", lambda: running_in_container("pie", "container"), BASIC, "pie", ("runc",)),
 )
 MANY_THREADS = (_case("threads", THREADS),)
 RUNTIMES = (

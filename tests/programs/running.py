@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.programs.build import MissingToolError, build
+from tests.programs.build import build
 
 READY_SECONDS = 20
 
@@ -31,16 +31,38 @@ class Running:
     process: subprocess.Popen[str]
     executable: Path
 
+    def family(self) -> list[int]:
+        """The process and what it has forked, as far as it lives."""
+        found = [self.pid]
+        for pid in found:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    found += map(int, (task / "children").read_text().split())
+        return found
+
     def cpu_seconds(self) -> float:
-        """User and system time of the process, its threads and its reaped children (proc(5))."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        """User and system time of the family, reaped children included (proc(5))."""
+        ticks = 0
+        for pid in self.family():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> dict[str, int]:
         """End it by SIGTERM; the numbers that it prints last, by name (`cpu_ns`, …)."""
         self.process.send_signal(signal.SIGTERM)
         text, _ = self.process.communicate(timeout=READY_SECONDS)
         return {key: int(value) for key, value in (line.split() for line in text.splitlines())}
+
+
+def alive(pid: int) -> bool:
+    """Does a process live? One that is dead but not reaped does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _wait_ready(process: subprocess.Popen[str]) -> None:
@@ -124,13 +146,7 @@ def _container_config(bundle: Path, cgroup: str) -> dict[str, object]:
 
 @contextmanager
 def running_in_container(program: str, name: str) -> Iterator[Running]:
-    """Runs a program in a runc container with its own root, libraries and pid namespace.
-
-    Raises:
-        MissingToolError: runc is not on this machine.
-    """
-    if shutil.which("runc") is None:
-        raise MissingToolError("runc is not installed")
+    """Runs a program in a runc container with its own root, libraries and pid namespace."""
     container = f"flameherd-truth-{os.getpid()}-{name}"
     source = build(program)
     with tempfile.TemporaryDirectory() as folder:
