@@ -74,7 +74,7 @@ class Server:
             outer.calls.append((dict(context.invocation_metadata()), message))
             return outer.answer(context)
 
-        class Handler(grpc.GenericRpcHandler[bytes, bytes]):
+        class Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             def service(self, details: grpc.HandlerCallDetails) -> Any:
                 if details.method != METHOD:
                     return None
