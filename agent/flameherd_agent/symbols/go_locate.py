@@ -1,7 +1,8 @@
 """Finds Go's pclntab and moduledata in an ELF file, with or without section headers.
 
 - pclntab: the section `.gopclntab` (`.data.rel.ro.gopclntab` in position-independent files), else a
-  scan of the loaded segments for its first eight bytes, each hit checked as a whole.
+  scan of the loaded segments for its first eight bytes, each hit checked as a whole. A file
+  whose section headers name none of Go's sections is not scanned.
 - moduledata: the section `.go.module` (Go ≥ 1.26), else a scan of the data for a word that points
   to the pclntab and is followed by a pointer to its name table. Position-independent files linked
   by the C linker hold these words in relocations only, so RELATIVE relocations are applied.
@@ -34,6 +35,7 @@ from flameherd_agent.symbols.gopclntab import (
 
 MAX_PCLNTAB_BYTES = 512 << 20
 _SECTIONS = (".gopclntab", ".data.rel.ro.gopclntab")
+_GO_SECTIONS = (".go.", ".note.go.")
 _MAGIC = re.compile(rb"[\xf0\xf1]\xff\xff\xff\0\0[\1\4]\x08")
 _MAX_CANDIDATES = 64
 _TEXT, _FIRST_BOUND, _EPCLNTAB, _WORDS = 22, 24, 41, 56
@@ -151,6 +153,8 @@ def _candidates(elf: ElfFile) -> list[tuple[int, memoryview]]:
         if section is not None and HEADER_BYTES <= section.size <= MAX_PCLNTAB_BYTES:
             data = memoryview(elf.section_data(section, MAX_PCLNTAB_BYTES))
             return [(section.addr, data)]
+    if elf.sections and not any(s.name.startswith(_GO_SECTIONS) for s in elf.sections):
+        return []  # a scan would read the whole of a large library
     found: list[tuple[int, memoryview]] = []
     for segment in elf.segments:
         if segment.type == PT_LOAD and len(found) < _MAX_CANDIDATES:

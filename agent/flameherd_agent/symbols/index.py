@@ -8,7 +8,7 @@ inlined calls; elsewhere the symbol tables do, with one name and no line.
 DWARF inline frames would be one more section of the file and one more source in
 `SymbolIndex.lookup`, which returns a tuple for that reason."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -44,6 +44,8 @@ from flameherd_agent.types import FileAddress, FrameType, Line
 MAX_SYMBOLS = 8_000_000
 """Candidates of one file; the largest browsers have about a million."""
 MAX_STRINGS_BYTES = 512 << 20
+MAX_RAW_NAME_BYTES = 4096
+_DECODE_ROWS = 8192
 
 _GO_HEADER = Struct("<QQ")
 
@@ -257,26 +259,23 @@ def _spell(ranges: Ranges, candidates: list[Functions], plt: list[PltEntry]) -> 
 
 def _raw_names(
     used: npt.NDArray[np.int64], candidates: list[Functions], plt: list[PltEntry]
-) -> list[str]:
+) -> Iterator[str]:
     """The names of candidates by their position in the concatenation; `used` is sorted."""
-    names: list[str] = []
     first = 0
     for c in candidates:
         low, high = used.searchsorted([first, first + len(c.start)])
-        names += _decode(c.strings, c.name[used[low:high] - first])
+        yield from _decode(c.strings, c.name[used[low:high] - first])
         first += len(c.start)
-    low = int(used.searchsorted(first))
-    names += [plt[i - first].name.decode("utf-8", "replace") + "@plt" for i in used[low:].tolist()]
-    return names
+    for i in used[used.searchsorted(first) :].tolist():
+        yield plt[i - first].name.decode("utf-8", "replace") + "@plt"
 
 
-def _decode(strings: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint32]) -> list[str]:
-    """Strings of a string table, without symbol versions; cut at `MAX_NAME_BYTES`."""
-    if not len(offsets):
-        return []
-    ends = np.append(np.flatnonzero(strings == 0), len(strings))
-    start = offsets.astype(np.int64)
-    length = np.minimum(ends[ends.searchsorted(start)] - start, flat.MAX_NAME_BYTES * 2)
-    packed, _ = flat.pack_strings(strings, start, length)
-    decoded = packed.decode("utf-8", "replace").split("\0")[:-1]
-    return [name.split("@", 1)[0] if "@" in name else name for name in decoded]
+def _decode(strings: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint32]) -> Iterator[str]:
+    """Strings of a string table, without symbol versions; cut at `MAX_RAW_NAME_BYTES`."""
+    ends = np.append(np.flatnonzero(strings == 0).astype(np.uint32), np.uint32(len(strings)))
+    for at in range(0, len(offsets), _DECODE_ROWS):  # in pieces, since a piece takes 9 bytes a byte
+        some = offsets[at : at + _DECODE_ROWS]
+        length = np.minimum(ends[ends.searchsorted(some)] - some, MAX_RAW_NAME_BYTES)
+        packed, _ = flat.pack_strings(strings, some.astype(np.int64), length.astype(np.int64))
+        for name in packed.decode("utf-8", "replace").split("\0")[:-1]:
+            yield name.split("@", 1)[0] if "@" in name else name
