@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -242,11 +243,9 @@ def no_elf(good: bytes) -> bytes:
 
 
 def bomb(good: bytes) -> bytes:
-    import zlib
-
     packer = zlib.compressobj(9)
-    packed = packer.compress(bytes(1 << 30)) + packer.flush()
-    packed = struct.pack("<IIQQ", 1, 0, 1 << 30, 1) + packed
+    packed = packer.compress(bytes(1 << 27)) + packer.flush()
+    packed = struct.pack("<IIQQ", 1, 0, 1 << 27, 1) + packed
     return elf_file([Part(".debug_frame", 1, SHF_COMPRESSED, 0, packed)])
 
 

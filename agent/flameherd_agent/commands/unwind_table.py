@@ -12,8 +12,8 @@ from flameherd_agent.elf.open import open_path
 from flameherd_agent.elf.reader import EM_AARCH64, ElfFile
 from flameherd_agent.errors import UsageError
 from flameherd_agent.kernel.abi import CfaKind, FpKind
-from flameherd_agent.unwind.build import build_table
 from flameherd_agent.unwind.table import UnwindTable
+from flameherd_agent.worker.tables import full_table
 
 Text = tuple[str, str, str]
 """CFA, frame pointer, return address of a rule."""
@@ -70,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
         elf = ElfFile.open(opened.fd)
     finally:
         opened.close()
-    table = build_table(elf)
+    table, problem = full_table(elf)
+    if problem:
+        sys.stderr.write(f"{args.file}: {problem}\n")
     if not len(table):
         raise UsageError(f"{args.file} has no unwind information")
     texts = [describe(rule, elf.machine) for rule in table.rule_table]

@@ -8,7 +8,7 @@ error. Nothing here trusts the file: it is opened safely (`elf.open`), copied an
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,12 @@ from flameherd_agent.errors import ElfError, FlameherdError
 from flameherd_agent.symbols.debug_files import separate_debug_file
 from flameherd_agent.symbols.index import SymbolIndex, build_symbol_index
 from flameherd_agent.types import Pid
-from flameherd_agent.unwind.build import RowSource, build_table
 from flameherd_agent.unwind.table import UnwindTable
 from flameherd_agent.worker import protocol
 from flameherd_agent.worker.cache import Cache, CacheError
 from flameherd_agent.worker.protocol import Message
 from flameherd_agent.worker.snapshot import Snapshot, take_snapshot
+from flameherd_agent.worker.tables import full_table
 
 _MAX_SEGMENTS = 64
 
@@ -145,7 +145,7 @@ def _results(
     context: Context, snapshot: Snapshot, size: int, path: str, debug: _DebugFiles | None
 ) -> Message:
     elf = snapshot.elf
-    table_path, rows = _table(context.cache, snapshot)
+    table_path, rows, problem = _table(context.cache, snapshot)
     symbols_path, warning = _names(context.cache, snapshot, path, debug)
     identity = identify(elf)
     loads = [s for s in elf.segments if s.type == PT_LOAD]
@@ -161,25 +161,21 @@ def _results(
         "rows": rows,
         "segments": [(s.vaddr, s.offset, s.filesz) for s in loads[:_MAX_SEGMENTS]],
         "is_go": snapshot.is_go,
-        "warning": warning or context.cache.warning,
+        "warning": context.cache.warning or problem or warning,
     }
 
 
-def _table(cache: Cache, snapshot: Snapshot) -> tuple[Path, int]:
-    """(path, rows) of the unwind table, from the cache if a sound one is there."""
+def _table(cache: Cache, snapshot: Snapshot) -> tuple[Path, int, str]:
+    """(path, rows, problem) of the unwind table, from the cache if a sound one is there."""
     name = f"{snapshot.key}.rows"
     path = cache.find(name)
     if path is not None:
         try:
-            return path, len(UnwindTable.load(path))
+            return path, len(UnwindTable.load(path)), ""
         except (ElfError, OSError):
             pass  # damaged: made anew, under the same name
-    table = build_table(snapshot.elf, _go_rows(snapshot))
-    return cache.add(name, table.save), len(table)
-
-
-def _go_rows(snapshot: Snapshot) -> Sequence[RowSource]:
-    return ()
+    table, problem = full_table(snapshot.elf)
+    return cache.add(name, table.save), len(table), problem
 
 
 def _names(

@@ -7,8 +7,9 @@ another tenant's library. So every byte is read once, into private memory, and h
 the parsers see that copy only. What is left out (machine code, read-only data, DWARF) reads as
 zeros and costs no memory: it cannot influence anything, since nobody sees it.
 
-Which sections are left out follows from the section table, which is hashed. A file without one, and
-one without an `.eh_frame` *section* but with PT_GNU_EH_FRAME, is copied whole.
+Which sections are left out follows from the section table, which is hashed. Of Go programs only
+DWARF is left out. A file without a section table, and one without an `.eh_frame` *section* but with
+PT_GNU_EH_FRAME, is copied whole.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from flameherd_agent.elf.reader import (
 )
 from flameherd_agent.errors import ElfError
 from flameherd_agent.unwind.table import VERSION as TABLE_VERSION
+from flameherd_agent.worker.tables import may_be_go
 
 MAX_COPIED_BYTES = 256 << 20
 """Larger symbol and unwind sections than these together are refused; node has some 40 MB."""
@@ -37,7 +39,6 @@ _SECTION_BYTES = 64
 _EDGE = 4096
 _CHUNK = 1 << 20
 _MAP_NORESERVE = 0x4000
-_GO_SECTIONS = (".gopclntab", ".data.rel.ro.gopclntab", ".go.buildinfo", ".note.go.buildid")
 _DATA = frozenset(
     [".rodata", ".data", ".data.rel.ro", ".gcc_except_table", ".comment", ".rela.dyn", ".tdata"]
 )
@@ -72,7 +73,7 @@ def take_snapshot(fd: int, size: int, *, whole: bool = False) -> Snapshot:
     names = sections + _SECTION_BYTES * (word(sections + 40, 4) if names == 0xFFFF else names)
     reader.read([(word(names + 24, 8), word(names + 24, 8) + word(names + 32, 8))])
     elf = ElfFile(reader.copy)
-    is_go = any(elf.section(name) is not None for name in _GO_SECTIONS)
+    is_go = bool(elf.sections) and may_be_go(elf)
     reader.read(without([(0, size)], [] if whole else _unread(elf, is_go)))
     return Snapshot(elf, reader.digest.hexdigest()[:32], is_go)
 
@@ -129,9 +130,8 @@ def _unread(elf: ElfFile, is_go: bool) -> list[Range]:
             continue
         is_code = section.flags & SHF_EXECINSTR and not section.name.startswith(".plt")
         is_dwarf = section.name.startswith((".debug_", ".zdebug_")) and "frame" not in section.name
-        # Go keeps its tables' heads in data and its inline trees in read-only data.
-        is_data = section.name in _DATA and not is_go
-        if is_code or is_dwarf or is_data:
+        # Go keeps tables in data, inline trees in read-only data, and its prologues are looked at.
+        if is_dwarf or (not is_go and (is_code or section.name in _DATA)):
             ranges.append((section.offset, section.offset + section.size))
     return ranges
 
