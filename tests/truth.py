@@ -180,7 +180,7 @@ class Judgement:
     expected: float = 0.0
     """CPU time used × rate, by the kernel's accounting."""
     lost: int = 0
-    """Lost samples of the whole recording, all charged to this program."""
+    """Its part of the samples that are in no profile, by CPU time used."""
 
     def share(self) -> float:
         total = self.samples + self.lost

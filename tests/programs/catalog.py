@@ -64,28 +64,36 @@ QSORT = Truth(
     )
 )
 
+CPP_STEPS = (
+    *START,
+    fn("main"),
+    fn("truth::outer*"),
+    fn("lib_enter"),
+    fn("truth::callback*"),
+    *(fn(f"*truth::descend<{n}>*") for n in range(6, -1, -1)),
+    fn("lib_leaf"),
+    fn("lib_spin"),
+    fn("burn*"),
+)
+CPP_HELPERS = (
+    *HELPERS,
+    Step("*", "libstdc++*|libgcc_s*|libm.so*"),
+    Step("truth::Guard::~Guard*"),
+)
+
+
+def _landing(at: int) -> Chain:
+    """libgcc about to jump from a clean-up into the caller's, `CPP_STEPS[at]`.
+
+    It has by then written the landing pad's address over its own return address, so that the caller
+    is twice on the stack, really.
+    """
+    steps = (*CPP_STEPS[: at + 1], CPP_STEPS[at], Step("_Unwind_Resume", "libgcc_s*"))
+    return Chain(steps, len(steps), CPP_HELPERS)
+
+
 CPP = Truth(
-    (
-        Chain(
-            (
-                *START,
-                fn("main"),
-                fn("truth::outer*"),
-                fn("lib_enter"),
-                fn("truth::callback*"),
-                *(fn(f"*truth::descend<{n}>*") for n in range(6, -1, -1)),
-                fn("lib_leaf"),
-                fn("lib_spin"),
-                fn("burn*"),
-            ),
-            helpers=(
-                *HELPERS,
-                Step("*", "libstdc++*|libgcc_s*|libm.so*"),
-                Step("truth::Guard::~Guard*"),
-            ),
-        ),
-    ),
-    full=0.5,
+    (Chain(CPP_STEPS, helpers=CPP_HELPERS), *(_landing(at) for at in range(5, 12))), full=0.5
 )
 
 SIGNALS = Truth(

@@ -25,9 +25,9 @@ template <int N> FRAME long descend(long x) {
 
 template <> FRAME long descend<0>(long x) {
     long spun = lib_leaf(x);
-    if (x % 3 == 0)
+    if (x % 6 == 0)
         throw std::runtime_error("to the callback");
-    if (x % 3 == 1)
+    if (x % 6 == 3)
         throw x; // through the library, to outer()
     return spun;
 }

@@ -10,7 +10,7 @@
     }
 #define LEVEL(n, next)                                                                                       \
     static FRAME long level_##n(long x) {                                                                    \
-        volatile char room[8 * (n % 5) + 8];                                                                \
+        volatile char room[8 * (n % 5) + 8];                                                                 \
         room[0] = (char)x;                                                                                   \
         return level_##next(x + 1) + room[0];                                                                \
     }

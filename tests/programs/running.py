@@ -49,6 +49,11 @@ class Running:
                 ticks += sum(map(int, fields[11:15]))
         return ticks / os.sysconf("SC_CLK_TCK")
 
+    def cpu_ns_by_thread(self) -> dict[int, int]:
+        """{tid: nanoseconds on a CPU} of its living threads (schedstat's first field)."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return {int(t.name): int((t / "schedstat").read_text().split()[0]) for t in tasks}
+
     def stop(self) -> dict[str, int]:
         """End it by SIGTERM; the numbers that it prints last, by name (`cpu_ns`, …)."""
         self.process.send_signal(signal.SIGTERM)
