@@ -16,9 +16,10 @@ from pathlib import Path
 
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.errors import FlameherdError
+from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.elf_symbols import text_ranges
 from flameherd_agent.symbols.go_rows import go_rows
-from flameherd_agent.symbols.index import SymbolIndex, build_symbol_index
+from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.symbols.kallsyms import KALLSYMS, KernelSymbols, build_kallsyms_index
 from flameherd_agent.types import Address, FileAddress
 

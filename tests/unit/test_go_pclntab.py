@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.errors import ElfError
+from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.go_locate import find_go
 from flameherd_agent.symbols.gopclntab import GoTable, parse, printed_name
-from flameherd_agent.symbols.index import SymbolIndex, build_symbol_index
+from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import FileAddress, FrameType
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,8 +8,9 @@ import pytest
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.errors import ElfError
 from flameherd_agent.symbols import debug_files
+from flameherd_agent.symbols.build import IndexSummary, build_symbol_index
 from flameherd_agent.symbols.debug_files import DebugOpener
-from flameherd_agent.symbols.index import IndexSummary, SymbolIndex, build_symbol_index
+from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import FileAddress, FrameType
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -15,7 +15,7 @@ index, not more often than it can afford (about 0.1 s of CPU).
 Layout of a line: `ADDRESS TYPE NAME[\\t[MODULE]]` (kernel/kallsyms.c, s_show).
 """
 
-import hashlib
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -61,13 +61,14 @@ def index_name(
 
     A kernel without loadable modules has no /proc/modules.
     """
-    digest = hashlib.sha256(boot_id.read_bytes())
+    # Not hashlib: it maps OpenSSL, 3.5 MB of the agent's memory, and the kernel is no adversary.
+    checksum = zlib.crc32(boot_id.read_bytes())
     if modules.exists():
         for line in modules.read_bytes().splitlines():
             fields = line.split()
             # name, size and address; the use counts between them change all the time
-            digest.update(b" ".join(fields[:2] + fields[5:6]) + b"\n")
-    return f"kallsyms-{digest.hexdigest()[:32]}"
+            checksum = zlib.crc32(b" ".join(fields[:2] + fields[5:6]) + b"\n", checksum)
+    return f"kallsyms-{boot_id.read_text().strip()}-{checksum:08x}"
 
 
 def build_kallsyms_index(out_path: Path, source: Path = KALLSYMS) -> KallsymsSummary:

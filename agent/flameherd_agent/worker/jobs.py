@@ -16,8 +16,9 @@ from flameherd_agent.elf.identity import identify
 from flameherd_agent.elf.open import MappedFile, OpenFile, open_in_root, open_mapped
 from flameherd_agent.elf.reader import PF_X, PT_LOAD, ElfFile
 from flameherd_agent.errors import ElfError, FlameherdError
+from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.debug_files import separate_debug_file
-from flameherd_agent.symbols.index import SymbolIndex, build_symbol_index
+from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import Pid
 from flameherd_agent.unwind.table import UnwindTable
 from flameherd_agent.worker import protocol
