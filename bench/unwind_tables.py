@@ -70,10 +70,9 @@ def main() -> int:
             continue
         cpu, rows, peak = measure_alone(path)
         ok &= cpu <= cpu_budget and peak <= memory_budget
-        print(
-            f"{path.name:28} {cpu:7.3f} {cpu_budget:7.2f} {rows:9,} {peak:8.1f} {memory_budget:7.0f}"
-        )
-    cpu = rows = files = 0.0
+        time_part = f"{path.name:28} {cpu:7.3f} {cpu_budget:7.2f}"
+        print(f"{time_part} {rows:9,} {peak:8.1f} {memory_budget:7.0f}")
+    cpu, rows, files = 0.0, 0, 0
     for path in typical_files():
         if files == TYPICAL:
             break
@@ -83,7 +82,7 @@ def main() -> int:
             continue
         files, cpu, rows = files + 1, cpu + spent, rows + count
     ok &= cpu <= TYPICAL_CPU_S
-    print(f"{f'{files:.0f} typical files':28} {cpu:7.3f} {TYPICAL_CPU_S:7.2f} {int(rows):9,}")
+    print(f"{f'{files} typical files':28} {cpu:7.3f} {TYPICAL_CPU_S:7.2f} {rows:9,}")
     return 0 if ok else 1
 
 

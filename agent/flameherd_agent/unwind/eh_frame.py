@@ -35,7 +35,6 @@ MAX_DEBUG_FRAME_BYTES = 64 << 20
 PADDING_BYTES = 16
 """Gaps between functions up to this are alignment and keep the rule before them."""
 
-_U32 = struct.Struct("<I")
 _DWARF64 = 0xFFFFFFFF
 
 # DW_EH_PE_*: low four bits the format, next three the base, the top bit an indirection.
@@ -142,10 +141,13 @@ def frame_rows(
 
 
 class _Piece(NamedTuple):
-    """Some records: section offsets of the first byte, of the bodies (after the length), ends."""
+    """Some records: a copy of their bytes, with the slack that `cfi.run` wants."""
 
     begin: int
+    """Section offset of the copy, as are the following."""
+    buffer: Bytes
     bodies: I64
+    """Where the records begin, after the length."""
     ends: I64
 
 
@@ -161,44 +163,43 @@ class _Functions(NamedTuple):
 
 def _pieces(section: FrameSection) -> Iterator[_Piece]:
     """Walks the chain of records by their lengths."""
-    data, size = section.data, len(section.data)
-    at = begin = 0
+    data = memoryview(section.data)
+    size = len(data)
+    words = data[: size & ~3].cast("I")  # records of all linkers are aligned, but need not be
     bodies: list[int] = []
-    ends: list[int] = []
-    read = _U32.unpack_from
+    at = flush = 0
     while at + 4 <= size:
-        (length,) = read(data, at)
-        body = at + 4
-        if length == 0:
+        length = words[at >> 2] if not at & 3 else int.from_bytes(data[at : at + 4], "little")
+        if 8 <= length <= MAX_RECORD_BYTES:
+            if at > flush or not bodies:
+                if bodies:
+                    yield _piece(data, bodies)
+                    bodies = []
+                flush = at + PIECE_BYTES
+            at += 4
+            if at + length > size:
+                break
+            bodies.append(at)
+            at += length
+        elif length == 0:
             if not section.bounded:
                 break
-            at = body
-            continue
-        if length == _DWARF64:
-            if at + 12 > size:
-                break
+            at += 4
+        elif length == _DWARF64:
             at += 12 + int.from_bytes(data[at + 4 : at + 12], "little")
-            continue
-        at = body + length
-        if at > size:
-            break
-        if 8 <= length <= MAX_RECORD_BYTES:
-            if bodies and at - begin > PIECE_BYTES:
-                yield _Piece(begin, np.array(bodies, np.int64), np.array(ends, np.int64))
-                bodies, ends = [], []
-            if not bodies:
-                begin = body - 4
-            bodies.append(body)
-            ends.append(at)
+        else:
+            at += 4 + length
     if bodies:
-        yield _Piece(begin, np.array(bodies, np.int64), np.array(ends, np.int64))
+        yield _piece(data, bodies)
 
 
-def _buffer(section: FrameSection, begin: int, end: int) -> Bytes:
-    """A copy of section bytes with the slack that `cfi.run` wants."""
-    buffer = np.zeros(end - begin + cfi.SLACK, np.uint8)
-    buffer[: end - begin] = np.frombuffer(section.data, np.uint8, end - begin, begin)
-    return buffer
+def _piece(data: memoryview, bodies: list[int]) -> _Piece:
+    at = np.array(bodies, np.int64)
+    begin = bodies[0] - 4
+    last = bodies[-1] + int.from_bytes(data[bodies[-1] - 4 : bodies[-1]], "little")
+    buffer = np.zeros(last - begin + cfi.SLACK, np.uint8)
+    buffer[: last - begin] = np.frombuffer(data, np.uint8, last - begin, begin)
+    return _Piece(begin, buffer, at, at + _numbers(buffer, at - 4 - begin, "<u4"))
 
 
 def _numbers(buffer: Bytes, at: I64, format_: str) -> I64:
@@ -232,8 +233,7 @@ class _SectionBuilder:
 
     def functions(self, piece: _Piece) -> Iterator[_Functions]:
         """The functions of one piece, grouped by their pointers' encoding (nearly always one)."""
-        begin, bodies, ends = piece
-        buffer = _buffer(self._section, begin, int(ends[-1]))
+        begin, buffer, bodies, ends = piece
         ids = _numbers(buffer, bodies - begin, "<u4")
         fdes = np.flatnonzero(ids != (0 if self._section.is_eh else _DWARF64))
         bodies, ends, ids = bodies[fdes], ends[fdes], ids[fdes]
@@ -437,25 +437,27 @@ def _assemble(parts: list[_Functions], base: int) -> FrameRows:
     """Sorts functions by address, clips overlaps, fills gaps with "no information", merges."""
     if not parts:
         return FrameRows(np.zeros(0, np.uint32), np.zeros(0, np.uint16))
-    begin, end, counts, pcs, rules = (
-        np.concatenate([part[i] for part in parts]) for i in range(len(_Functions._fields))
-    )
-    parts.clear()
+    begin, end, counts = (np.concatenate([part[i] for part in parts]) for i in range(3))
     order = np.argsort(begin, kind="stable")
-    rank = np.arange(len(order))
-    if not np.array_equal(order, rank):
-        first = np.cumsum(counts) - counts
-        begin, end, counts = begin[order], end[order], counts[order]
-        gather = np.repeat(first[order] - (np.cumsum(counts) - counts), counts)
-        gather += np.arange(len(gather))
-        pcs, rules = pcs[gather], rules[gather]
-        del gather
+    first = np.zeros(len(order), np.int64)
+    first[order] = np.cumsum(counts[order]) - counts[order]
+    pcs = np.zeros(int(counts.sum()), np.uint32)
+    rules = np.zeros(len(pcs), np.uint16)
+    function = 0
+    for part in parts:
+        shift = first[function : function + len(part.begin)]
+        shift = shift - (np.cumsum(part.counts) - part.counts)
+        places = np.repeat(shift, part.counts) + np.arange(len(part.pcs))
+        pcs[places], rules[places] = part.pcs, part.rules
+        function += len(part.begin)
+    parts.clear()
+    begin, end, counts = begin[order], end[order], counts[order]
     reach = np.maximum.accumulate(end)
     overlaps = np.flatnonzero(begin[1:] < reach[:-1]) + 1
     if len(overlaps):
         begin[overlaps] = reach[overlaps - 1]
         kept = begin < end
-        owner = np.repeat(rank, counts)
+        owner = np.repeat(np.arange(len(counts)), counts)
         keep = kept[owner]
         pcs = np.maximum(pcs[keep], (begin - base)[owner[keep]].astype(np.uint32))
         rules = rules[keep]
@@ -463,15 +465,17 @@ def _assemble(parts: list[_Functions], base: int) -> FrameRows:
     if (pcs[1:] < pcs[:-1]).any():  # a DW_CFA_set_loc backwards
         by_pc = np.argsort(pcs, kind="stable")
         pcs, rules = pcs[by_pc], rules[by_pc]
-    last = np.ones(len(pcs), bool)
-    last[:-1] = pcs[1:] != pcs[:-1]
-    pcs, rules = pcs[last], rules[last]
     gaps = np.ones(len(end), bool)
     gaps[:-1] = begin[1:] - end[:-1] > PADDING_BYTES
     gap_pcs = (end[gaps] - base).astype(np.uint32)
+    # Of several rows at one address the last counts; a rule that is there already needs no row.
+    keep = np.ones(len(pcs), bool)
+    keep[:-1] = pcs[1:] != pcs[:-1]
+    if not keep.all():
+        pcs, rules = pcs[keep], rules[keep]
     places = np.searchsorted(pcs, gap_pcs)
     pcs = np.insert(pcs, places, gap_pcs)
     rules = np.insert(rules, places, np.uint16(0))
-    changes = np.ones(len(pcs), bool)
-    changes[1:] = rules[1:] != rules[:-1]
-    return FrameRows(pcs[changes], rules[changes])
+    keep = np.ones(len(pcs), bool)
+    keep[1:] = rules[1:] != rules[:-1]
+    return FrameRows(pcs[keep], rules[keep])
