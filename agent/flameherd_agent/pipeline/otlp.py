@@ -149,23 +149,23 @@ class _Dictionary:
         return index
 
     def location(self, location: Location) -> int:
-        index = self._location_ids.get(id(location))
+        index = self._locations.get(location)
         if index is None:
-            index = self._locations.get(location)
-            if index is None:
-                index = self._locations[location] = len(self._out.location_table)
-                entry = self._out.location_table.add(
-                    mapping_index=self.mapping(location.mapping),
-                    address=location.address,
-                    attribute_indices=[self.attribute("profile.frame.type", location.kind.value)],
-                )
-                for line in location.lines:
-                    entry.lines.add(function_index=self.function(line), line=line.line)
-            self._location_ids[id(location)] = index
+            index = self._locations[location] = len(self._out.location_table)
+            entry = self._out.location_table.add(
+                mapping_index=self.mapping(location.mapping),
+                address=location.address,
+                attribute_indices=[self.attribute("profile.frame.type", location.kind.value)],
+            )
+            for line in location.lines:
+                entry.lines.add(function_index=self.function(line), line=line.line)
+        self._location_ids[id(location)] = index
         return index
 
     def stack(self, sample: Sample) -> int:
-        key = tuple(map(self.location, full_stack(sample)))
+        known = self._location_ids.get
+        # The hottest line of the encoder: most frames are known, and no index of one is 0.
+        key = tuple([known(id(frame)) or self.location(frame) for frame in full_stack(sample)])
         index = self._stacks.get(key)
         if index is None:
             index = self._stacks[key] = len(self._out.stack_table)
