@@ -55,6 +55,15 @@ def request_for(path: Path, pid: int | None = None) -> FileRequest:
     return FileRequest(Pid(pid or os.getpid()), str(path), device, status.st_ino, 0x1000, 0x2000)
 
 
+LARGE = Path(sys.executable).resolve()
+
+
+def small_file(folder: Path) -> Path:
+    path = folder / "small"
+    path.write_bytes(program({"f": TEXT}))
+    return path
+
+
 def ask(client: WorkerClient, *paths: Path) -> list[FileAnswer]:
     for path in paths:
         client.submit(request_for(path))
@@ -274,6 +283,17 @@ def test_a_gigabyte_of_symbols_is_over_the_cap(client: WorkerClient, tmp_path: P
     assert first.reason == "malformed"
     assert "more than" in first.error
     assert second.error == ""
+
+
+def test_a_file_that_takes_too_much_memory(tmp_path: Path) -> None:
+    # The real child, with little room: the interpreter does not fit, a small program does.
+    module = (sys.executable, "-P", "-m", "flameherd_agent.worker.child")
+    client = WorkerClient(tmp_path / "cache", command=(*module, "--headroom", str(6 << 20)))
+    (answer, small) = ask(client, LARGE, small_file(tmp_path))
+    assert answer.reason == "memory"
+    assert small.error == ""
+    assert client.restarts == 0
+    client.close()
 
 
 # A child that speaks the protocol and misbehaves by the name of the file.

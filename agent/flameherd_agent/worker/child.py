@@ -25,8 +25,6 @@ from flameherd_agent.worker.protocol import Message
 if TYPE_CHECKING:
     from flameherd_agent.worker.jobs import Context
 
-HEADROOM_BYTES = 640 << 20
-"""Address space beyond what the idle worker has and the file's size. node takes some 250 MB."""
 MAX_FILE_BYTES = 512 << 20
 """Of a file that the worker writes (RLIMIT_FSIZE)."""
 _PR_SET_PDEATHSIG = 1
@@ -40,14 +38,16 @@ def main() -> int:
     parser.add_argument("--private", required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--idle", type=float, default=10.0)
+    parser.add_argument("--headroom", type=int, default=0, help="bytes; 0: the default")
     arguments = parser.parse_args()
     _confine(arguments.parent)
     # Only now, so that the limits hold for what these modules pull in.
     from flameherd_agent.worker.cache import Cache
     from flameherd_agent.worker.jobs import Context
+    from flameherd_agent.worker.limits import MemoryLimit
 
-    _limit_memory()
-    context = Context(Cache(arguments.cache, arguments.private))
+    memory = MemoryLimit(arguments.headroom) if arguments.headroom else MemoryLimit()
+    context = Context(Cache(arguments.cache, arguments.private), memory)
     with socket.socket(fileno=os.dup(0)) as connection:
         return _serve(connection, context, arguments.idle)
 
@@ -65,18 +65,6 @@ def _confine(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
 
 
-def _limit_memory() -> None:
-    """Sets RLIMIT_AS to what is in use now plus `HEADROOM_BYTES` plus the largest file's copy.
-
-    The copy of a file is sparse (`snapshot.py`) and has a cap of its own.
-    """
-    from flameherd_agent.elf.reader import MAX_FILE_BYTES as LARGEST
-
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + HEADROOM_BYTES + LARGEST
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
 def _serve(connection: socket.socket, context: "Context", idle_s: float) -> int:
     _send(connection, protocol.READY)
     pending = b""
@@ -89,7 +77,10 @@ def _serve(connection: socket.socket, context: "Context", idle_s: float) -> int:
         *lines, pending = (pending + received).split(b"\n")
         for line in lines:
             request = json.loads(line)
-            _send(connection, {**_answer(context, request), "id": request["id"]})
+            answer = _answer(context, request)
+            _send(connection, {**answer, "id": request["id"]})
+            if answer.get("reason") == protocol.MEMORY:
+                return 0  # a fresh heap for what is left: the client asks the next child
 
 
 def _send(connection: socket.socket, message: Message) -> None:
@@ -100,6 +91,7 @@ def _answer(context: "Context", request: Message) -> Message:
     from flameherd_agent.worker.cache import CacheError
     from flameherd_agent.worker.jobs import JOBS, JobError
 
+    context.memory.begin()
     try:
         return JOBS[request["kind"]](context, request)
     except JobError as error:
@@ -111,7 +103,7 @@ def _answer(context: "Context", request: Message) -> Message:
     except FlameherdError as error:
         reason, text = protocol.OPEN, str(error)
     except MemoryError:
-        reason, text = protocol.MEMORY, f"takes more than {HEADROOM_BYTES >> 20} MiB"
+        reason, text = protocol.MEMORY, "takes more memory than the worker may use"
     except Exception as error:  # noqa: BLE001 - a defect costs one file, and the answer names it
         reason, text = protocol.INTERNAL, f"{type(error).__name__}: {error}"
     return {"error": text, "reason": reason}

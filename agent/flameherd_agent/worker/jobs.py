@@ -23,6 +23,7 @@ from flameherd_agent.types import Pid
 from flameherd_agent.unwind.table import UnwindTable
 from flameherd_agent.worker import protocol
 from flameherd_agent.worker.cache import Cache, CacheError
+from flameherd_agent.worker.limits import MemoryLimit
 from flameherd_agent.worker.protocol import Message
 from flameherd_agent.worker.snapshot import Snapshot, take_snapshot
 from flameherd_agent.worker.tables import full_table
@@ -43,6 +44,7 @@ class Context:
     """What jobs share."""
 
     cache: Cache
+    memory: MemoryLimit
 
 
 Job = Callable[[Context, Message], Message]
@@ -64,12 +66,13 @@ def file_job(context: Context, request: Message) -> Message:
     except ElfError as error:
         raise JobError(protocol.OPEN, str(error)) from error
     try:
+        context.memory.grow(opened.size)
         snapshot = take_snapshot(opened.fd, opened.size)
         if opened.changed():
             raise JobError(protocol.CHANGED, f"{mapped.path!r} was written to while it was read")
     finally:
         opened.close()
-    debug_files = _DebugFiles(mapped.pid)
+    debug_files = _DebugFiles(mapped.pid, context.memory)
     return _results(context, snapshot, opened.size, mapped.path, debug_files)
 
 
@@ -113,8 +116,9 @@ JOBS: dict[str, Job] = {"file": file_job, "vdso": vdso_job, "kallsyms": kallsyms
 class _DebugFiles:
     """Opens debug files inside a process's root, each once, as snapshots."""
 
-    def __init__(self, pid: Pid) -> None:
+    def __init__(self, pid: Pid, memory: MemoryLimit) -> None:
         self._pid = pid
+        self._memory = memory
         self._found: dict[str, Snapshot | None] = {}
 
     def open(self, path: str) -> ElfFile | None:
@@ -133,6 +137,7 @@ class _DebugFiles:
             opened: OpenFile = open_in_root(self._pid, path)
         except ElfError:
             return None  # the usual case: there is none
+        self._memory.grow(opened.size)
         try:
             # A debug link states a CRC of the whole file.
             return take_snapshot(opened.fd, opened.size, whole="/.build-id/" not in path)
