@@ -55,15 +55,6 @@ def request_for(path: Path, pid: int | None = None) -> FileRequest:
     return FileRequest(Pid(pid or os.getpid()), str(path), device, status.st_ino, 0x1000, 0x2000)
 
 
-LARGE = Path(sys.executable).resolve()
-
-
-def small_file(folder: Path) -> Path:
-    path = folder / "small"
-    path.write_bytes(program({"f": TEXT}))
-    return path
-
-
 def ask(client: WorkerClient, *paths: Path) -> list[FileAnswer]:
     for path in paths:
         client.submit(request_for(path))
@@ -270,28 +261,32 @@ def test_hostile_files_cost_themselves_only(
     assert client.restarts == 0
 
 
-def test_a_gigabyte_of_symbols_is_over_the_cap(client: WorkerClient, tmp_path: Path) -> None:
+def with_many_symbols(path: Path, size: int) -> Path:
+    """A sparse file of `size` bytes, nearly all of it symbol table."""
     good = program({"f": TEXT})
-    path = tmp_path / "sparse"
     path.write_bytes(good)
     sections = struct.unpack_from("<Q", good, 40)[0]
     with path.open("r+b") as file:
-        file.truncate(1 << 30)
+        file.truncate(size)
         file.seek(sections + 2 * 64 + 24)  # .symtab: offset, size
-        file.write(struct.pack("<QQ", len(good), (1 << 30) - len(good)))
-    first, second = ask(client, path, LIBC)
+        file.write(struct.pack("<QQ", len(good), size - len(good)))
+    return path
+
+
+def test_a_gigabyte_of_symbols_is_over_the_cap(client: WorkerClient, tmp_path: Path) -> None:
+    first, second = ask(client, with_many_symbols(tmp_path / "sparse", 1 << 30), LIBC)
     assert first.reason == "malformed"
     assert "more than" in first.error
     assert second.error == ""
 
 
 def test_a_file_that_takes_too_much_memory(tmp_path: Path) -> None:
-    # The real child, with little room: the interpreter does not fit, a small program does.
     module = (sys.executable, "-P", "-m", "flameherd_agent.worker.child")
-    client = WorkerClient(tmp_path / "cache", command=(*module, "--headroom", str(6 << 20)))
-    (answer, small) = ask(client, LARGE, small_file(tmp_path))
-    assert answer.reason == "memory"
-    assert small.error == ""
+    client = WorkerClient(tmp_path / "cache", command=(*module, "--headroom", str(24 << 20)))
+    large = with_many_symbols(tmp_path / "sparse", 250 << 20)
+    first, second = ask(client, large, LIBC)
+    assert first.reason == "memory"
+    assert second.error == ""
     assert client.restarts == 0
     client.close()
 
