@@ -194,10 +194,14 @@ static __always_inline int fh_step(struct fh_unwind *u) {
     if (fh_read_user(pair, sizeof(pair), cfa + rule->ra_offset - 8))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
     if (rule->fp == FH_FP_CFA) {
-        if (rule->fp_offset == rule->ra_offset - 8)
-            u->r.fp = pair[0];
-        else if (fh_read_user(&u->r.fp, 8, cfa + rule->fp_offset))
-            return fh_fail(u, FH_OUTCOME_READ_FAULT);
+        /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is
+         * restored. */
+        if (cfa + rule->fp_offset >= u->r.sp) {
+            if (rule->fp_offset == rule->ra_offset - 8)
+                u->r.fp = pair[0];
+            else if (fh_read_user(&u->r.fp, 8, cfa + rule->fp_offset))
+                return fh_fail(u, FH_OUTCOME_READ_FAULT);
+        }
     } else if (rule->fp != FH_FP_SAME) {
         u64 at = (rule->fp == FH_FP_FP ? u->r.fp : u->r.sp) + rule->fp_offset;
         if (fh_read_user(&u->r.fp, 8, at))

@@ -82,7 +82,7 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
         if span is None:
             return words, Outcome.NO_MAPPING
         words.append(_frame_word(span, lookup))
-        rule = span.table.rule_at(lookup - span.bias) if span.table is not None else None
+        rule = _rule(span, lookup)
         kind = CfaKind.NONE if rule is None else CfaKind(int(rule["cfa"]))
         try:
             if kind == CfaKind.END:
@@ -107,7 +107,9 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
                 fp_kind, fp_offset = int(rule["fp"]), int(rule["fp_offset"])
                 if fp_kind != FpKind.SAME:
                     base = {FpKind.CFA: cfa, FpKind.FP: fp, FpKind.SP: sp}[FpKind(fp_kind)]
-                    fp = stack.word(base + fp_offset)
+                    # A slot below sp was popped by an epilogue: rbp is restored already.
+                    if fp_kind != FpKind.CFA or base + fp_offset >= sp:
+                        fp = stack.word(base + fp_offset)
                 sp, pc = cfa, caller
         except _OutsideCopy:
             return words, Outcome.TRUNCATED
@@ -115,6 +117,11 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
         if pc == 0:
             return words, Outcome.COMPLETE
     return words, Outcome.TRUNCATED
+
+
+def _rule(span: Span, pc: int) -> Any:
+    """The rule that holds at a virtual address, or None where the file has none."""
+    return None if span.table is None else span.table.lookup((pc - span.bias) & _MASK)
 
 
 def _cfa(
@@ -138,6 +145,4 @@ def _cfa(
 def _frame_word(span: Span, pc: int) -> int:
     if not span.executable:
         return (FrameKind.RAW << 60) | (pc & ((1 << 56) - 1))
-    return (
-        (FrameKind.NATIVE << 60) | (span.executable << 40) | ((pc - span.bias) & ((1 << 40) - 1))
-    )
+    return (FrameKind.NATIVE << 60) | (span.executable << 40) | ((pc - span.bias) & ((1 << 40) - 1))
