@@ -140,6 +140,7 @@ static __always_inline int fh_step_signal(struct fh_unwind *u) {
 static __always_inline int fh_step(struct fh_unwind *u) {
     u64 pc = u->exact ? u->r.pc : u->r.pc - 1;
     u64 cfa, pair[2];
+    int restores_fp;
     struct fh_table *table = fh_table_at(u->mapping.table);
     struct fh_rule *rule;
     u32 index;
@@ -190,22 +191,23 @@ static __always_inline int fh_step(struct fh_unwind *u) {
      * the next frame lie below this one. */
     if (cfa <= u->r.sp && rule->cfa != FH_CFA_FP)
         return fh_fail(u, FH_OUTCOME_BAD_FRAME);
-    /* The return address and, nearly always, the caller's rbp below it, in one read. */
-    if (fh_read_user(pair, sizeof(pair), cfa + rule->ra_offset - 8))
-        return fh_fail(u, FH_OUTCOME_READ_FAULT);
-    if (rule->fp == FH_FP_CFA) {
-        /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is
-         * restored. */
-        if (cfa + rule->fp_offset >= u->r.sp) {
-            if (rule->fp_offset == rule->ra_offset - 8)
-                u->r.fp = pair[0];
-            else if (fh_read_user(&u->r.fp, 8, cfa + rule->fp_offset))
+    /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is restored.
+     */
+    restores_fp = rule->fp == FH_FP_CFA && cfa + rule->fp_offset >= u->r.sp;
+    if (restores_fp && rule->fp_offset == rule->ra_offset - 8) {
+        /* The usual place: the return address and the caller's rbp below it, in one read. */
+        if (fh_read_user(pair, sizeof(pair), cfa + rule->fp_offset))
+            return fh_fail(u, FH_OUTCOME_READ_FAULT);
+        u->r.fp = pair[0];
+    } else {
+        /* The return address alone: what lies below it may be below sp, in a page that was never touched. */
+        if (fh_read_user(&pair[1], 8, cfa + rule->ra_offset))
+            return fh_fail(u, FH_OUTCOME_READ_FAULT);
+        if (restores_fp || rule->fp == FH_FP_FP || rule->fp == FH_FP_SP) {
+            u64 base = restores_fp ? cfa : rule->fp == FH_FP_FP ? u->r.fp : u->r.sp;
+            if (fh_read_user(&u->r.fp, 8, base + rule->fp_offset))
                 return fh_fail(u, FH_OUTCOME_READ_FAULT);
         }
-    } else if (rule->fp != FH_FP_SAME) {
-        u64 at = (rule->fp == FH_FP_FP ? u->r.fp : u->r.sp) + rule->fp_offset;
-        if (fh_read_user(&u->r.fp, 8, at))
-            return fh_fail(u, FH_OUTCOME_READ_FAULT);
     }
     u->r.sp = cfa;
     u->r.pc = pair[1];

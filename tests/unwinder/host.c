@@ -5,6 +5,7 @@
 #include <string.h>
 #include "../../bpf/abi.h"
 
+#undef __always_inline /* glibc has one of its own */
 #define __always_inline inline __attribute__((always_inline))
 
 /* What the maps hold in the kernel. */

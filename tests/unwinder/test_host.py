@@ -42,7 +42,9 @@ class Span:
     table: UnwindTable | None
 
 
-def rule(cfa: CfaKind, offset: int = 0, *, fp: FpKind = FpKind.SAME, fp_offset: int = 0, extra: int = 0) -> Any:
+def rule(
+    cfa: CfaKind, offset: int = 0, *, fp: FpKind = FpKind.SAME, fp_offset: int = 0, extra: int = 0
+) -> Any:
     record = np.zeros(1, Rule)
     record["cfa"], record["cfa_offset"], record["cfa_extra"] = cfa, offset, extra
     record["fp"], record["fp_offset"], record["ra_offset"] = fp, fp_offset, -8
@@ -53,7 +55,7 @@ class Program:
     """Code at BIAS + CODE with one row for each rule, 16 bytes apart."""
 
     def __init__(self, *rules: Any) -> None:
-        self.rules: NDArray[Any] = np.concatenate([np.zeros(1, Rule), np.array(rules, Rule)])
+        self.rules: NDArray[Any] = np.concatenate([np.zeros(1, Rule), np.array(list(rules), Rule)])
         count = len(rules)
         self.table = UnwindTable(
             CODE,
