@@ -1,17 +1,18 @@
-"""Disk images and kernels for the virtual machines of the kernel matrix, made once and cached outside the checkout.
+"""Kernels and disk images of the virtual machines, made once and cached outside the checkout.
 
 What a machine boots from:
 
-    kernel        `vmlinuz` and modules of a Debian package, fetched by apt with lists of its own: the configuration of
-                  the machine that runs the tests is read for its mirror and is never changed
+    kernel        `vmlinuz` and modules of a Debian package, fetched by apt with lists of its own:
+                  the machine's own configuration is read for its mirror and is never changed
     initramfs     busybox, `guest/init` and the few modules that lead to a root file system
     root          Debian 12, minbase, with Python and bcc: one ext4 image for every kernel
-    dependencies  the Python packages that `flameherd-agent` depends on, as installed beside these tests
-    checkout      bpf/, agent/, policy/, tests/kernels/guest: made for every machine
+    dependencies  the Python packages that `flameherd-agent` needs, as installed beside the tests
+    checkout      bpf/, agent/, policy/ and what the guest runs of tests/: made for every machine
 
-Each cached file carries a hash of what it was made from in its name, is made under another name and then renamed, so
-that an interrupted or concurrent run leaves nothing half done. Kernels are kept under the version asked for: remove
-the cache directory to get newer builds of them. Making the root image needs root rights, as debootstrap does.
+Each cached file carries a hash of what it was made from in its name, is made under another name
+and then renamed, so that an interrupted or concurrent run leaves nothing half done. Kernels are
+kept under the version asked for: remove the cache directory to get newer builds of them. Making
+the root image needs root rights, as debootstrap does.
 """
 
 import hashlib
@@ -36,8 +37,8 @@ MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "overlay")
 BUSYBOX = Path("/bin/busybox")
 
 
-class MissingTool(Exception):
-    """A program or right that making the images needs is not here; the message says which."""
+class ImageError(Exception):
+    """An image cannot be made; the message says which command failed and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Platform:
     console: str
 
 
-AMD64 = Platform("amd64", "qemu-system-x86_64", ("-accel", "tcg", "-cpu", "max"), "ttyS0")
+# Without AVX2: as QEMU 7.2 emulates it, numpy's argsort gives wrong orders.
+AMD64 = Platform("amd64", "qemu-system-x86_64", ("-accel", "tcg", "-cpu", "max,-avx2"), "ttyS0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _run(command: Sequence[str | Path], cwd: Path | None = None, stdin: bytes = 
         list(command), cwd=cwd, input=stdin, env=environment, capture_output=True, check=False
     )
     if done.returncode != 0:
-        raise MissingTool(
+        raise ImageError(
             f"{' '.join(map(str, command))}: exit code {done.returncode}: "
             f"{done.stderr.decode(errors='replace')[-2000:]}"
         )
@@ -134,7 +136,10 @@ def _key(*parts: bytes | str) -> str:
 
 
 def mirrors() -> tuple[str, str]:
-    """URIs of Debian's archive and security archive: the machine's own where apt has them, else the canonical ones."""
+    """URIs of Debian's archive and security archive.
+
+    The machine's own where its apt has them, else the canonical ones.
+    """
     listed = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)"]).split()
     found = {uri.rstrip("/").rpartition("/")[2]: uri.rstrip("/") for uri in listed}
     return (
@@ -144,7 +149,7 @@ def mirrors() -> tuple[str, str]:
 
 
 def _fetch_package(kernel: Kernel, directory: Path) -> Path:
-    """Downloads the newest build of the kernel's package into `directory`, with apt lists that live there only."""
+    """Downloads the kernel's newest package into `directory`; apt's lists go there too."""
     archive, security = mirrors()
     sources = directory / "sources.list"
     release, security_release = kernel.suites
@@ -172,16 +177,16 @@ def _fetch_package(kernel: Kernel, directory: Path) -> Path:
         if match := re.fullmatch(kernel.package, name):
             builds[int(match.group(1))] = name
     if not builds:
-        raise MissingTool(f"no package {kernel.package} in the suites {', '.join(kernel.suites)}")
+        raise ImageError(f"no package {kernel.package} in the suites {', '.join(kernel.suites)}")
     _run(["apt-get", *options, "download", builds[max(builds)]], cwd=directory)
     return next(directory.glob("*.deb"))
 
 
 def module_order(directory: Path, wanted: Sequence[str]) -> list[Path]:
-    """Module files below `directory` in loading order: `wanted` and what they depend on, by their `.modinfo`.
+    """Module files below `directory` in loading order: `wanted` and what they depend on.
 
-    A module that is not there is built into the kernel. (Debian's packages carry no modules.dep: it is made on
-    installation.)
+    By their `.modinfo`, since modules.dep is made when a package is installed. A module that is not
+    there is built into the kernel.
     """
     files = {path.stem.replace("-", "_"): path for path in directory.rglob("*.ko")}
     order: list[Path] = []
@@ -202,7 +207,17 @@ def module_order(directory: Path, wanted: Sequence[str]) -> list[Path]:
 
 def _make_initramfs(modules: Sequence[Path], target: Path) -> None:
     with _scratch() as root:
-        for name in ("bin", "modules", "proc", "sys", "dev", "newroot", "lower", "upper", "checkout"):
+        for name in (
+            "bin",
+            "modules",
+            "proc",
+            "sys",
+            "dev",
+            "newroot",
+            "lower",
+            "upper",
+            "checkout",
+        ):
             (root / name).mkdir()
         shutil.copy(BUSYBOX, root / "bin" / "busybox")
         for number, module in enumerate(modules):
@@ -233,7 +248,9 @@ def kernel_files(kernel: Kernel) -> BootFiles:
             kept.rename(home)
     modules = module_order(home / "modules", MODULES)
     key = _key(
-        (GUEST / "init").read_bytes(), BUSYBOX.read_bytes(), *(path.read_bytes() for path in modules)
+        (GUEST / "init").read_bytes(),
+        BUSYBOX.read_bytes(),
+        *(path.read_bytes() for path in modules),
     )
     initramfs = home / f"initramfs-{key}.cpio"
     if not initramfs.exists():
@@ -242,7 +259,7 @@ def kernel_files(kernel: Kernel) -> BootFiles:
 
 
 def _ext4(tree: Path, target: Path, label: str, spare_mib: int = 16) -> None:
-    """An ext4 image of `tree` that kernels from 5.10 on can mount; no journal, since it is mounted read-only."""
+    """An ext4 image of `tree` that kernels from 5.10 on mount; no journal: it is only read."""
     used = sum(
         4096 + (path.lstat().st_size + 4095) // 4096 * 4096
         for path in tree.rglob("*")
@@ -309,7 +326,7 @@ def dependency_closure(distribution: str) -> dict[str, importlib.metadata.Distri
 
 
 def dependencies_image() -> Path:
-    """The agent's Python packages as installed beside the tests, without our own and without their test suites."""
+    """The agent's Python packages as installed beside the tests; not ours, and no test suites."""
     packages = dependency_closure("flameherd-agent")
     ours = [name for name in packages if name.startswith("flameherd-")]
     for name in ours:
@@ -334,12 +351,17 @@ def dependencies_image() -> Path:
 
 
 def write_checkout_image(target: Path, extra: dict[str, Path]) -> None:
-    """The working tree's own files, and `extra` files by their name in the image, executable bits kept."""
+    """The working tree's own files, and `extra` files by their name in the image.
+
+    An extra file replaces one of the working tree of the same name.
+    """
     with _scratch() as directory:
         tree = directory / "checkout"
         ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
-        for name in ("bpf", "agent", "policy", "tests/kernels/guest"):
+        for name in ("bpf", "agent", "policy", "tests/kernels/guest", "tests/programs"):
             shutil.copytree(CHECKOUT / name, tree / name, ignore=ignore)
+        for source in CHECKOUT.glob("tests/*.py"):
+            shutil.copy(source, tree / "tests")
         for name, source in extra.items():
             destination = tree / name
             destination.parent.mkdir(parents=True, exist_ok=True)

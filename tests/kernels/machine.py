@@ -4,12 +4,13 @@
         result = vm.run(["python3", "-c", "print(1)"], timeout=30)
         assert result.code == 0, result.stderr
 
-The guest boots under emulation (no KVM: it hangs on nested hosts, and emulation behaves the same everywhere) over the
-images of `images.py`; it has no network. Commands and results pass as JSON lines over a virtio port, so that the
-serial console stays free for the kernel's own messages, which every failure quotes. Whatever happens in the guest,
-the emulator is killed at the end and each step has a time limit on this side too.
+The guest boots under emulation (KVM hangs on some nested hosts; emulation is the same everywhere)
+over the images of `images.py`; it has no network. Commands and results pass as JSON lines over a
+virtio port, so that the serial console stays free for the kernel's own messages, which every
+failure quotes. Whatever happens in the guest, the emulator is killed at the end, and each step has
+a time limit on this side too.
 
-`env` given to `run` is laid over a fixed environment in which the checkout is importable; the checkout is `/flameherd`.
+The checkout is `/flameherd` in the guest, importable in the environment that commands get.
 """
 
 import json
@@ -30,7 +31,7 @@ GUEST_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "LC_ALL": "C.UTF-8",
-    "PYTHONPATH": "/flameherd/policy:/flameherd/agent:/flameherd/site",
+    "PYTHONPATH": "/flameherd:/flameherd/policy:/flameherd/agent:/flameherd/site",
     "PYTHONDONTWRITEBYTECODE": "1",
     "XDG_CACHE_HOME": "/tmp/cache",
 }
@@ -39,8 +40,8 @@ SLACK_SECONDS = 20  # between the guest's own limit of a command and ours
 ANSWER_BYTES = 64 << 20
 
 
-class GuestFailed(Exception):
-    """The guest did not boot, died, or did not answer in time; the message ends with its console."""
+class GuestError(Exception):
+    """The guest did not boot, died, or did not answer in time; its console ends the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,14 @@ class Result:
         """Itself, or AssertionError with the output when the command failed."""
         if self.code != 0:
             raise AssertionError(
-                f"exit code {self.code} after {self.seconds:.1f} s\n--- stdout\n{self.stdout[-8000:]}"
-                f"\n--- stderr\n{self.stderr[-8000:]}"
+                f"exit code {self.code} after {self.seconds:.1f} s\n"
+                f"--- stdout\n{self.stdout[-8000:]}\n--- stderr\n{self.stderr[-8000:]}"
             )
         return self
 
 
 class Machine:
-    """A guest with the kernel `kernel` (a key of `images.KERNELS`); boots on entry, is gone on exit.
+    """A guest with a kernel of `images.KERNELS`; boots on entry, is gone on exit.
 
     `files` are put into the checkout image: name there → file here. `cgroup` is "v2" or "v1".
     """
@@ -150,7 +151,7 @@ class Machine:
     ) -> Result:
         """Runs a command in the guest as root; `timeout` is in seconds of the guest's clock."""
         if self._port is None:
-            raise GuestFailed(f"{self.kernel.name}: the machine is not running")
+            raise GuestError(f"{self.kernel.name}: the machine is not running")
         request = {
             "argv": list(argv),
             "timeout": timeout,
@@ -163,7 +164,7 @@ class Machine:
         return Result(answer["code"], answer["stdout"], answer["stderr"], answer["seconds"])
 
     def console(self) -> str:
-        """What the kernel and the init program wrote to the serial console, and the emulator's own messages."""
+        """What the emulator said, and what the kernel and init wrote to the serial console."""
         if self._directory is None:
             return ""
         return "".join(
@@ -197,8 +198,8 @@ class Machine:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _failure(self, what: str) -> GuestFailed:
-        return GuestFailed(f"{self.kernel.name}: {what}; console:\n{self.console()[-4000:]}")
+    def _failure(self, what: str) -> GuestError:
+        return GuestError(f"{self.kernel.name}: {what}; console:\n{self.console()[-4000:]}")
 
     def close(self) -> None:
         """Ends the emulator (an orderly power-off would save nothing: all disks are read-only)."""

@@ -1,35 +1,36 @@
-"""Runs commands in the guest: one JSON object a line from the virtio port, one JSON object a line back.
+"""Runs commands in the guest: a JSON object a line from the virtio port, a JSON object a line back.
 
-Request: {"argv": [str], "timeout": seconds, "env": {str: str}, "cwd": str}, or {"poweroff": true}.
-Answer: {"code": int or null after a time-out, "stdout": str, "stderr": str, "seconds": float}.
-It is process 1, so it also reaps orphans between commands; the standard library is all that it needs.
+Request: {"argv": [str], "timeout": seconds, "env": {str: str}, "cwd": str}.
+Answer: {"code": int or null after a time-out, "stdout": str, "stderr": str, "seconds": float}; the
+first line is {"ready": release of the kernel}. It is process 1, so it also reaps orphans between
+commands; the standard library is all that it needs.
 """
 
 import json
 import os
 import subprocess
 import time
+from io import FileIO
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
-PORT = "/dev/vport{}p1"
-REBOOT_MAGIC_POWER_OFF = 0x4321FEDC  # reboot(2), LINUX_REBOOT_CMD_POWER_OFF
+PORTS = "vport*p1"
 CAP_BYTES = 8 << 20  # of each stream of a command's output
 
 
-def open_port() -> Any:
-    """The first virtio port: its number depends on which serial devices the kernel met before."""
+def open_port() -> FileIO:
+    """The virtio port: its number depends on which serial devices the kernel met before."""
     for _ in range(100):
-        for number in range(8):
-            path = PORT.format(number)
-            if os.path.exists(path):
-                return open(path, "r+b", buffering=0)  # noqa: SIM115 -- open as long as the guest runs
+        for path in sorted(Path("/dev").glob(PORTS)):
+            return path.open("r+b", buffering=0)
         time.sleep(0.1)
     raise SystemExit("serve: no virtio port")
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
-    with open("/tmp/stdout", "w+b") as out, open("/tmp/stderr", "w+b") as err:
+    with TemporaryFile() as out, TemporaryFile() as err:
         code: int | None
         try:
             child = subprocess.Popen(
@@ -67,10 +68,10 @@ def reap() -> None:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass
+        pass  # none is left
 
 
-def send(port: Any, message: dict[str, Any]) -> None:
+def send(port: FileIO, message: dict[str, Any]) -> None:
     data = memoryview(json.dumps(message).encode() + b"\n")
     while data:
         data = data[port.write(data) :]
@@ -88,18 +89,8 @@ def main() -> None:
             else:
                 time.sleep(0.05)  # the host is not connected (yet)
         line, _, pending = pending.partition(b"\n")
-        request = json.loads(line)
-        if request.get("poweroff"):
-            os.sync()
-            poweroff()
-        send(port, run(request))
+        send(port, run(json.loads(line)))
         reap()
-
-
-def poweroff() -> None:
-    import ctypes
-
-    ctypes.CDLL(None).reboot(REBOOT_MAGIC_POWER_OFF)
 
 
 if __name__ == "__main__":
