@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CACHE: Final = Path("/var/cache/flameherd")
 _EVENTS_PERIOD_S: Final = 0.25
-"""The event stream is read at least this often while something is sampled."""
+"""The event stream is read at least this often."""
+_EVENTS_PAUSE_S: Final = 0.01
+"""And at most this often: a storm of events does not wake the agent for each."""
 _HOUSEKEEPING_S: Final = 2.0
 _BUSY_POLL_S: Final = 0.02
 """While the worker owes answers."""
@@ -44,7 +46,7 @@ class EngineOptions:
     """Sizes and places."""
 
     cache: Path = DEFAULT_CACHE
-    cold_bytes_per_second: int = 8 << 20
+    cold_bytes_per_second: int = 32 << 20
     """Cap of copied stack bytes, for each CPU."""
     max_slabs: int = 20
     """Kernel memory for unwind rows, in MiB."""
@@ -94,12 +96,13 @@ class Engine:
         self._watch_events()
         now = time.monotonic()
         self._next_events = now
+        self._events_pause = now
         self._next_housekeeping = now + _HOUSEKEEPING_S
 
     def __enter__(self) -> "Engine":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _watch_events(self) -> None:
@@ -139,11 +142,14 @@ class Engine:
         wait = min(timeout, self._next_events - now, self._next_housekeeping - now)
         if self.worker.pending or self.processes.held:
             wait = min(wait, _BUSY_POLL_S)
-        ready = {key.fd for key, _ in self._selector.select(max(0.0, wait))}
+        ready = self._selector.select(max(0.0, wait))
+        if ready and timeout:
+            time.sleep(max(0.0, self._events_pause - time.monotonic()))
         now = time.monotonic()
-        if ready or now >= self._next_events:
+        if ready or not timeout or now >= self._next_events:
             self._read_events()
             self._next_events = now + _EVENTS_PERIOD_S
+            self._events_pause = now + _EVENTS_PAUSE_S
         for record in self._cold_ring.read(self._cold_ring.size):
             self.processes.cold(record)
         self.drain.add_cold(self.processes.step())

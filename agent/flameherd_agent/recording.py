@@ -74,7 +74,9 @@ class Recording:
     ) -> None:
         for frequency in (frequency_hz, *(hz for _, hz in slots)):
             if not 1 <= frequency <= MAX_FREQUENCY_HZ:
-                raise UsageError(f"frequency: {frequency} is not between 1 and {MAX_FREQUENCY_HZ} Hz")
+                raise UsageError(
+                    f"frequency: {frequency} is not between 1 and {MAX_FREQUENCY_HZ} Hz"
+                )
         self._pids = pids
         self._frequency_hz = frequency_hz
         self._containers = containers
@@ -93,7 +95,7 @@ class Recording:
         self._flip_at = time.monotonic() + self._interval_s
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.engine.close()
 
     def _select(self) -> None:

@@ -57,7 +57,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="a container, by the first digits of its id; may be given again",
     )  # fmt: skip
     what.add_argument("-a", "--all", action="store_true", help="every process of the machine")
-    what.add_argument("command", nargs="*", metavar="-- COMMAND", help="start and profile a command")
+    what.add_argument(
+        "command", nargs="*", metavar="-- COMMAND", help="start and profile a command"
+    )
     parser.add_argument(
         "-d", "--duration", metavar="TIME",
         help="how long, as 30s or 2m (default: 10s; of a command: until it ends)",
@@ -97,9 +99,13 @@ def _check(arguments: argparse.Namespace) -> None:
     if sum(ways) != 1:
         raise UsageError("name one of --pid, --container, --all or -- COMMAND to profile")
     if not str(arguments.output).endswith(tuple(EXTENSIONS)):
-        raise UsageError(f"--output {arguments.output}: the file must end in {', '.join(EXTENSIONS)}")
+        raise UsageError(
+            f"--output {arguments.output}: the file must end in {', '.join(EXTENSIONS)}"
+        )
     if not arguments.output.parent.is_dir():
-        raise UsageError(f"--output {arguments.output}: there is no folder {arguments.output.parent}")
+        raise UsageError(
+            f"--output {arguments.output}: there is no folder {arguments.output.parent}"
+        )
     for pid in arguments.pid:
         if not Path(f"/proc/{pid}").exists():
             raise UsageError(f"--pid {pid}: there is no such process")
@@ -244,7 +250,7 @@ class _Child:
     def __enter__(self) -> "_Child":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         os.close(self._gate)
         if self.running():
             os.kill(self.pid, signal.SIGTERM)

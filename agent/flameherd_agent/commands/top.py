@@ -30,11 +30,18 @@ _POLL_S: Final = 0.1
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser."""
     parser = subparsers.add_parser(
-        "top", help=HELP, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        "top",
+        help=HELP,
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
-    parser.add_argument("-p", "--pid", type=int, action="append", default=[], help="only this process")
-    parser.add_argument("-c", "--container", action="append", default=[], help="only this container")
+    parser.add_argument(
+        "-p", "--pid", type=int, action="append", default=[], help="only this process"
+    )
+    parser.add_argument(
+        "-c", "--container", action="append", default=[], help="only this container"
+    )
     parser.add_argument("-F", "--frequency", type=int, default=97, metavar="HZ", help="default: 97")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, metavar="DIR")
     parser.set_defaults(run=run)
@@ -45,9 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sort", choices=[sort.value for sort in Sort], default="self", help="default: self"
     )
-    parser.add_argument("--filter", default="", metavar="TEXT", help="process or function contains TEXT")
     parser.add_argument(
-        "--window", type=float, default=10.0, metavar="SECONDS", help="look back so far (default: 10)"
+        "--filter", default="", metavar="TEXT", help="process or function contains TEXT"
+    )
+    parser.add_argument(
+        "--window",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="look back so far (default: 10)",
     )
     parser.add_argument("--once", action="store_true", help="print one table and exit")
 
@@ -73,12 +86,26 @@ def show(engine: Engine, arguments: argparse.Namespace) -> None:
         engine.run(arguments.window)
         engine.settle(_REFRESH_S)
         view.add(engine.profiles(engine.take()))
-        rows, everything = view.rows()
-        size = shutil.get_terminal_size((120, 40))
-        chosen = select(rows, Sort(arguments.sort), arguments.filter)
-        sys.stdout.write("\n".join(table(chosen, everything, size.columns, 40)) + "\n")
+        print_table(view, arguments)
         return
-    curses.wrapper(lambda screen: _Live(screen, engine, view, arguments).loop())
+    curses.wrapper(lambda screen: _live(Screen(screen, view, arguments), engine, view))
+
+
+def print_table(view: "Window", arguments: argparse.Namespace) -> None:
+    """One table on standard output."""
+    rows, everything = view.rows()
+    size = shutil.get_terminal_size((120, 40))
+    chosen = select(rows, Sort(arguments.sort), arguments.filter)
+    sys.stdout.write("\n".join(table(chosen, everything, size.columns, 40)) + "\n")
+
+
+def _live(screen: "Screen", engine: Engine, view: "Window") -> None:
+    due = time.monotonic() + _REFRESH_S
+    while not screen.poll():
+        engine.step(_POLL_S)
+        if time.monotonic() >= due:
+            due = time.monotonic() + _REFRESH_S
+            view.add(engine.profiles(engine.take()))
 
 
 class Window:
@@ -87,51 +114,45 @@ class Window:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._intervals: deque[tuple[float, list[ResourceProfiles]]] = deque()
+        self.changes = 0
 
     def add(self, profiles: list[ResourceProfiles]) -> None:
+        """One interval more; what is older than the window goes."""
         now = time.monotonic()
+        self.changes += 1
         self._intervals.append((now, profiles))
         while self._intervals[0][0] < now - self._seconds:
             self._intervals.popleft()
 
     def rows(self) -> tuple[list[HotRow], int]:
-        return hot_functions(
-            resource for _, resources in self._intervals for resource in resources
-        )
+        """As `hot_functions`, of the whole window."""
+        return hot_functions(resource for _, resources in self._intervals for resource in resources)
 
 
-class _Live:
-    """The screen."""
+class Screen:
+    """The screen: `poll` reads keys and redraws; whoever samples fills the window in between."""
 
     def __init__(
-        self, screen: "curses.window", engine: Engine, view: Window, arguments: argparse.Namespace
+        self, screen: "curses.window", view: Window, arguments: argparse.Namespace
     ) -> None:
         self._screen = screen
-        self._engine = engine
         self._view = view
         self._sort = Sort(arguments.sort)
         self._filter: str = arguments.filter
         self._typing = False
-        self._rows: list[HotRow] = []
-        self._everything = 0
+        self._drawn = -1
         curses.curs_set(0)
         screen.nodelay(True)
 
-    def loop(self) -> None:
-        due = time.monotonic() + _REFRESH_S
-        self._draw()
-        while True:
-            self._engine.step(_POLL_S)
-            key = self._screen.getch()
-            if key != -1 and not self._press(key):
-                return
-            if time.monotonic() >= due:
-                due = time.monotonic() + _REFRESH_S
-                self._view.add(self._engine.profiles(self._engine.take()))
-                self._rows, self._everything = self._view.rows()
-                self._draw()
-            elif key != -1:
-                self._draw()
+    def poll(self) -> bool:
+        """Whether the user wants to leave."""
+        key = self._screen.getch()
+        if key != -1 and not self._press(key):
+            return True
+        if key != -1 or self._drawn != self._view.changes:
+            self._drawn = self._view.changes
+            self._draw()
+        return False
 
     def _press(self, key: int) -> bool:
         """Act on a key; False ends the loop."""
@@ -160,15 +181,15 @@ class _Live:
     def _draw(self) -> None:
         height, width = self._screen.getmaxyx()
         self._screen.erase()
-        seconds = self._everything / 1e9
+        rows, everything = self._view.rows()
         filtering = f"  filter: {self._filter}{'▏' if self._typing else ''}"
         head = (
-            f"flameherd top  {len(self._engine.processes)} processes  {seconds:.2f} CPU s"
+            f"flameherd top  {len({row.owner for row in rows})} processes  {everything / 1e9:.2f} CPU s"
             f"  sort: {self._sort}{filtering if self._filter or self._typing else ''}"
         )
-        chosen = select(self._rows, self._sort, self._filter)
-        lines = [head, *table(chosen, self._everything, width - 1, height - 2)]
-        if not self._rows:
+        chosen = select(rows, self._sort, self._filter)
+        lines = [head, *table(chosen, everything, width - 1, height - 2)]
+        if not rows:
             lines.append("collecting …")
         lines = lines[: height - 1]
         lines.append("s self  t total  n name  / filter  q quit")

@@ -82,7 +82,9 @@ class Btf:
             if name == member:
                 return offset
             if not name:
-                kind = (struct.unpack_from("<II", self._data, self._types[member_type])[1] >> 24) & 31
+                kind = (
+                    struct.unpack_from("<II", self._data, self._types[member_type])[1] >> 24
+                ) & 31
                 if kind in (_STRUCT, _UNION):
                     inner = self._search(member_type, member)
                     if inner is not None:

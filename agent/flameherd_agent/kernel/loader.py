@@ -204,7 +204,9 @@ def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
     compiled = bytecode(cache)
     sizes = {"fh_cold": possible_cpus()} | (entries or {})
     definitions = {
-        name: MapDefinition(name, *numbers[:3], sizes.get(name, numbers[3]), numbers[4])
+        name: MapDefinition(
+            name, numbers[0], numbers[1], numbers[2], sizes.get(name, numbers[3]), numbers[4]
+        )
         for name, numbers in compiled.maps.items()
     }
     maps: dict[str, Map] = {}

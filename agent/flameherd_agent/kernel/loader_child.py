@@ -60,7 +60,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     if "offsets" in request:
         sys.path.insert(0, str(Path(__file__).resolve().parent))
-        import btf
+        import btf  # type: ignore[import-not-found]  # beside this file
 
         macros = btf.offsets(btf.VMLINUX.read_bytes())
         request["flags"] += [f"-D{name}={value}" for name, value in macros.items()]

@@ -141,9 +141,7 @@ class Ticks:
 
     def counts_ns(self) -> dict[int, int]:
         """{CPU: nanoseconds for which its event has been enabled, idle time included}."""
-        return {
-            cpu: struct.unpack("<Q", os.read(fd, 8))[0] for cpu, fd in self._fds.items()
-        }
+        return {cpu: struct.unpack("<Q", os.read(fd, 8))[0] for cpu, fd in self._fds.items()}
 
     def close(self) -> None:
         for fd in self._fds.values():
@@ -267,7 +265,7 @@ class ProcessEvents:
             _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK | _WATERMARK | _SAMPLE_ID_ALL | _USE_CLOCKID
         )
         sample_type = _SAMPLE_TID | _SAMPLE_TIME
-        fd = _open(_attributes(_COUNT_DUMMY, 0, sample_type, flags, self._size // 2), -1, cpu)
+        fd = _open(_attributes(_COUNT_DUMMY, 0, sample_type, flags, 1), -1, cpu)
         try:
             self._rings[cpu] = (fd, mmap.mmap(fd, self._size + mmap.PAGESIZE))
         except OSError:
@@ -285,7 +283,8 @@ class ProcessEvents:
             self._add(cpu)
 
     def filenos(self) -> list[int]:
-        """Readable when a ring is half full."""
+        """Readable when a record has come (the watermark is one byte). The reader sees to it that it does not wake
+        for each: a storm of records makes one wake-up."""
         return [fd for fd, _ in self._rings.values()]
 
     def raw(self) -> Iterator[tuple[int, int, bytes]]:

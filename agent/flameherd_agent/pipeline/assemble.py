@@ -7,7 +7,7 @@ the rate in between.
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from flameherd_policy.policies import Attributes as WantedAttributes
@@ -29,7 +29,7 @@ class SlotLabels:
     """What a slot adds to its resources."""
 
     policy: str
-    wanted: WantedAttributes = WantedAttributes()
+    wanted: WantedAttributes = field(default_factory=WantedAttributes)
     env: tuple[str, ...] = ()
 
 

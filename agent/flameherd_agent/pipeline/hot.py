@@ -63,7 +63,9 @@ def hot_functions(resources: Iterable[ResourceProfiles]) -> tuple[list[HotRow], 
 
 def _owner(sample: Sample, container: str) -> str:
     attributes = dict(sample.attributes)
-    process = f"{attributes.get('process.executable.name', '?')} {attributes.get('process.pid', '')}"
+    process = (
+        f"{attributes.get('process.executable.name', '?')} {attributes.get('process.pid', '')}"
+    )
     return f"{container}/{process}" if container else process
 
 
@@ -80,9 +82,7 @@ def select(rows: Iterable[HotRow], sort: Sort, pattern: str) -> list[HotRow]:
     """Rows whose owner or function contains `pattern` (case ignored), in order."""
     wanted = pattern.casefold()
     kept = [
-        row
-        for row in rows
-        if wanted in row.owner.casefold() or wanted in row.function.casefold()
+        row for row in rows if wanted in row.owner.casefold() or wanted in row.function.casefold()
     ]
     if sort is Sort.NAME:
         return sorted(kept, key=lambda row: (row.owner, row.function))

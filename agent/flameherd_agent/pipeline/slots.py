@@ -48,9 +48,7 @@ class SlotNumbers:
             slot: since for slot, since in self._resting.items() if now - since < REST_NS
         }
         taken = set(self._numbers.values()) | set(self._resting)
-        free = (
-            SlotId(number) for number in range(1, int(Limit.MAX_SLOTS)) if number not in taken
-        )
+        free = (SlotId(number) for number in range(1, int(Limit.MAX_SLOTS)) if number not in taken)
         for name in wanted:
             if name not in self._numbers:
                 number = next(free, None)

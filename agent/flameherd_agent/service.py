@@ -1,0 +1,331 @@
+"""The long-running agent: carries out an AgentConfig, follows its file, exports, and tells how it is doing.
+
+One loop, the engine's. A configuration that does not load leaves the one that runs in force. Profiles of a policy go
+to that policy's endpoint only; each endpoint has its own bounded queue and thread, so that a dead one costs nobody else.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from flameherd_policy.agent_config import AgentConfig, AgentEndpoint
+from flameherd_policy.errors import PolicyError
+from flameherd_policy.load import load_agent_config
+
+from flameherd_agent.app import Engine
+from flameherd_agent.errors import FlameherdError
+from flameherd_agent.kernel.abi import COUNTER_HELP, OUTCOME_HELP, Counter, Limit, Outcome
+from flameherd_agent.kernel.perf import online_cpus
+from flameherd_agent.model import ResourceProfiles
+from flameherd_agent.observe.logs import Log
+from flameherd_agent.observe.metrics import Family, counter, gauge, labels
+from flameherd_agent.observe.usage import usage_families
+from flameherd_agent.pipeline.export import Compression, EndpointConfig, Exporter, Protocol
+from flameherd_agent.pipeline.slots import ActiveSlot, SlotNumbers, active_slots, select
+from flameherd_agent.types import Pid
+
+log = Log(__name__)
+
+DEFAULT_INTERVAL_S: Final = 10.0
+_CONFIG_CHECK_S: Final = 1.0
+_SELECT_S: Final = 1.0
+"""Containers that are selected by id are looked for this often."""
+_FLUSH_S: Final = 5.0
+_WATCHED_INTERVAL_S: Final = 2.0
+
+ProfilesSink = Callable[[list[ResourceProfiles]], None]
+
+
+def endpoint_config(name: str, endpoint: AgentEndpoint) -> EndpointConfig:
+    """The exporter's view of a policy's endpoint. Raises UsageError for what cannot work."""
+    tls = endpoint.tls
+    return EndpointConfig(
+        name=name,
+        protocol=Protocol(endpoint.protocol.value.lower()),
+        url=endpoint.endpoint or "",
+        path=Path(endpoint.path) if endpoint.path else None,
+        compression=Compression(endpoint.compression.value.lower()),
+        headers=tuple(sorted(endpoint.headers.items())),
+        headers_file=Path(endpoint.headers_file) if endpoint.headers_file else None,
+        ca_file=Path(tls.ca_file) if tls and tls.ca_file else None,
+        cert_file=Path(tls.cert_file) if tls and tls.cert_file else None,
+        key_file=Path(tls.key_file) if tls and tls.key_file else None,
+        insecure_skip_verify=bool(tls and tls.insecure_skip_verify),
+    )
+
+
+class Service:
+    """Use as a context manager. `sink`, if given, also sees every interval's profiles."""
+
+    def __init__(self, engine: Engine, config: Path, sink: ProfilesSink | None = None) -> None:
+        self._engine = engine
+        self._path = config
+        self._sink = sink
+        # Somebody watches: answer keys, and show new numbers soon.
+        self._step_s = 0.1 if sink is not None else 1.0
+        self._numbers = SlotNumbers()
+        self._config = AgentConfig()
+        self._slots: dict[str, ActiveSlot] = {}
+        self._exporters: dict[str, tuple[AgentEndpoint, Exporter]] = {}
+        self._processes: set[Pid] = set()
+        self._cgroups: dict[int, Any] = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._config_error = ""
+        self._undefined = 0
+        self._started = time.time()
+        self._last_interval = time.monotonic()
+        self._families: list[Family] = []
+        self._status: dict[str, Any] = {}
+        self._stamp = self._read_stamp()
+        self._apply(load_agent_config(config))
+        self._observe()
+
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for _, exporter in self._exporters.values():
+            exporter.close(timeout_s=_FLUSH_S)
+
+    # Configuration
+
+    def _read_stamp(self) -> tuple[int, int, int] | None:
+        """Changes when the file does, also when a symlink is pointed elsewhere."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _follow_config(self) -> None:
+        stamp = self._read_stamp()
+        if stamp == self._stamp or stamp is None:
+            return
+        self._stamp = stamp
+        try:
+            self._apply(load_agent_config(self._path))
+            self._config_error = ""
+            log.info("configuration applied", path=self._path, version=self._config.version)
+        except (PolicyError, FlameherdError) as error:
+            self._config_error = str(error)
+            log.error("configuration refused: the one before stays in force", error=str(error))
+
+    def _apply(self, config: AgentConfig) -> None:
+        exporters = self._open_endpoints(config)
+        slots = {slot.policy.name: slot for slot in active_slots(config, self._numbers)}
+        for name in set(self._slots) - set(slots):
+            self._engine.clear_slot(self._slots[name].slot)
+        for name, active in slots.items():
+            self._engine.set_slot(active.slot, active.labels, active.frequency_hz)
+            for reason in active.policy.clipped_by:
+                log.warning("policy clipped", policy=name, by=reason)
+        for name, (_, exporter) in self._exporters.items():
+            if exporters.get(name, (None, None))[1] is not exporter:
+                exporter.close(timeout_s=_FLUSH_S)
+        self._config, self._slots, self._exporters = config, slots, exporters
+        self._interval_s = self._shortest_interval()
+        self._select()
+
+    def _open_endpoints(self, config: AgentConfig) -> dict[str, tuple[AgentEndpoint, Exporter]]:
+        """An exporter for each endpoint; those that did not change stay, with their queues."""
+        wanted = {slot.endpoint for slot in config.policies if slot.endpoint is not None}
+        result: dict[str, tuple[AgentEndpoint, Exporter]] = {}
+        for name in sorted(wanted):
+            endpoint = config.endpoints[name]
+            known = self._exporters.get(name)
+            if known is not None and known[0] == endpoint:
+                result[name] = known
+            else:
+                result[name] = (endpoint, Exporter(endpoint_config(name, endpoint)))
+        return result
+
+    def _shortest_interval(self) -> float:
+        """Seconds between drains: the shortest that an endpoint wants, and before the count maps could fill."""
+        wanted = [endpoint.interval.seconds for endpoint, _ in self._exporters.values()]
+        rate = sum(slot.frequency_hz for slot in self._slots.values()) * len(online_cpus())
+        fills = 0.5 * Limit.MAX_COUNTS / max(1, rate)
+        watched = [] if self._sink is None else [_WATCHED_INTERVAL_S]
+        return max(1.0, min([*wanted, *watched, DEFAULT_INTERVAL_S, fills]))
+
+    def _select(self) -> None:
+        selected = select(self._slots.values(), self._engine.hierarchy)
+        if selected.cgroups != self._cgroups:
+            self._engine.sampler.select_cgroups(selected.cgroups)
+            self._cgroups = dict(selected.cgroups)
+        for pid, slot in selected.processes.items():
+            if pid not in self._processes:
+                self._engine.select_process(pid, slot)
+        self._processes = set(selected.processes)
+
+    # The loop
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Until `stopped()` says so; then the last interval is exported too."""
+        check_at = select_at = time.monotonic()
+        while not stopped():
+            now = time.monotonic()
+            if now >= check_at:
+                check_at = now + _CONFIG_CHECK_S
+                self._follow_config()
+            if now >= select_at:
+                select_at = now + _SELECT_S
+                if any(slot.policy.selector.container_ids for slot in self._slots.values()):
+                    self._select()
+            due = self._last_interval + self._interval_s
+            if now >= due:
+                self._end_interval()
+            self._engine.step(max(0.0, min(self._step_s, due - now)))
+        self._end_interval()
+
+    def _end_interval(self) -> None:
+        interval = self._engine.take()
+        self._last_interval = time.monotonic()
+        self._undefined += interval.undefined
+        profiles = self._engine.profiles(interval)
+        by_endpoint: dict[str, list[ResourceProfiles]] = {}
+        for resource in profiles:
+            active = self._slots.get(resource.policy)
+            if active is not None and active.policy.endpoint is not None:
+                by_endpoint.setdefault(active.policy.endpoint, []).append(resource)
+        for name, batch in by_endpoint.items():
+            if name in self._exporters:
+                self._exporters[name][1].submit(batch)
+        if self._sink is not None:
+            self._sink(profiles)
+        epochs = {(key.slot, key.epoch) for key in interval.samples}
+        self._engine.sampler.forget_epochs(epochs)
+        self._observe()
+
+    # Self-observation: a snapshot by the loop, read by the server's thread
+
+    def collect(self) -> Iterator[Family]:
+        """Metric families of the last snapshot, and what the process uses now."""
+        yield from self._families
+        yield from usage_families()
+
+    def status(self) -> Mapping[str, Any]:
+        """What /status shows."""
+        return self._status
+
+    def healthy(self) -> tuple[bool, str]:
+        """Whether intervals end in time."""
+        late = time.monotonic() - self._last_interval
+        if late > 3 * self._interval_s + 5:
+            return False, f"no interval has ended for {late:.0f} s"
+        return True, "ok"
+
+    def _observe(self) -> None:
+        engine = self._engine
+        counts = engine.sampler.counters()
+        balance = engine.sampler.tick_balance()
+        stats = engine.processes.stats
+        meters = {name: engine.sampler.meter(slot.slot) for name, slot in self._slots.items()}
+        endpoints = {name: exporter.stats() for name, (_, exporter) in self._exporters.items()}
+        families = [
+            counter(f"flameherd_{name.name.lower()}_total", text, counts[name])
+            for name, text in COUNTER_HELP.items()
+        ]
+        families += [
+            counter(
+                "flameherd_samples_outcome_total",
+                "Samples by what became of them in the kernel: "
+                + "; ".join(f"{name.name}: {text}" for name, text in OUTCOME_HELP.items()),
+                {labels(outcome=name.name.lower()): counts[name] for name in Outcome},
+            ),
+            counter(
+                "flameherd_cold_samples_total",
+                "Samples unwound in user space by what became of them",
+                {
+                    labels(outcome=name.name.lower()): count
+                    for name, count in stats.outcomes.items()
+                },
+            ),
+            counter(
+                "flameherd_cold_given_up_total", "Cold samples over the cap", stats.cold_dropped
+            ),
+            gauge("flameherd_ticks_missed", "Ticks of busy CPUs that never fired", balance.missed),
+            counter("flameherd_stacks_undefined_total", "Samples without a stack", self._undefined),
+            gauge("flameherd_processes", "Processes loaded", len(engine.processes)),
+            gauge("flameherd_executables", "Executables known", len(engine.executables)),
+            counter(
+                "flameherd_executables_unreadable_total",
+                "Executables that could not be read",
+                {labels(reason=why): n for why, n in engine.executables.unreadable.items()},
+            ),
+            counter(
+                "flameherd_worker_restarts_total", "Restarts of the worker", engine.worker.restarts
+            ),
+            counter(
+                "flameherd_tables_refused_total", "Unwind tables without room", engine.slabs.refused
+            ),
+            gauge(
+                "flameherd_table_bytes", "Bytes of unwind rows loaded", engine.slabs.bytes_used()
+            ),
+            gauge(
+                "flameherd_kernel_map_bytes",
+                "Kernel memory of all maps",
+                engine.sampler.loaded.map_bytes() + engine.slabs.kernel_bytes(),
+            ),
+            gauge(
+                "flameherd_ring_high_water_bytes", "Most that waited", engine.drain.ring_high_water
+            ),
+            counter("flameherd_process_events_lost_total", "Lost", engine.processes.lost_events),
+            counter(
+                "flameherd_slot_samples_total",
+                "Samples of a policy",
+                {labels(policy=name): meter.samples for name, meter in meters.items()},
+            ),
+            counter(
+                "flameherd_slot_run_nanoseconds_total",
+                "BPF run time of a policy's samples",
+                {labels(policy=name): meter.run_ns for name, meter in meters.items()},
+            ),
+            gauge(
+                "flameherd_export_queue_bytes",
+                "Bytes that wait for an endpoint",
+                {labels(endpoint=name): each.queued_bytes for name, each in endpoints.items()},
+            ),
+            counter(
+                "flameherd_export_sent_bytes_total",
+                "Bytes sent to an endpoint",
+                {labels(endpoint=name): each.sent_bytes for name, each in endpoints.items()},
+            ),
+            counter(
+                "flameherd_export_dropped_batches_total",
+                "Batches that did not reach an endpoint",
+                {
+                    labels(endpoint=name, reason=why): count
+                    for name, each in endpoints.items()
+                    for why, count in each.dropped_batches.items()
+                },
+            ),
+        ]
+        self._families = families
+        self._status = {
+            "configVersion": self._config.version,
+            "configError": self._config_error,
+            "startedUnixSeconds": self._started,
+            "intervalSeconds": self._interval_s,
+            "ticks": {"due": balance.due, "idle": balance.idle, "seen": balance.seen},
+            "counters": {name.name: counts[name] for name in (*Outcome, *Counter)},
+            "policies": {
+                name: {
+                    "frequencyHz": slot.frequency_hz,
+                    "clippedBy": list(slot.policy.clipped_by),
+                    "endpoint": slot.policy.endpoint,
+                    "samples": meters[name].samples,
+                    "bpfNanoseconds": meters[name].run_ns,
+                }
+                for name, slot in self._slots.items()
+            },
+            "endpoints": {
+                name: {
+                    "sentBatches": each.sent_batches,
+                    "queuedBytes": each.queued_bytes,
+                    "failing": each.failing,
+                    "lastError": each.last_error,
+                }
+                for name, each in endpoints.items()
+            },
+        }
