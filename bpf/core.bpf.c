@@ -40,8 +40,8 @@ BPF_TABLE("hash", u64, u8, fh_seen_0, FH_MAX_COUNTS);
 BPF_TABLE("hash", u64, u8, fh_seen_1, FH_MAX_COUNTS);
 /* struct fh_stack_record and words; 512 KiB, grown by the agent on machines with many CPUs */
 BPF_RINGBUF_OUTPUT(fh_ring, 128);
-/* struct fh_cold_record, kernel words, stack bytes; 4 MiB */
-BPF_RINGBUF_OUTPUT(fh_cold_ring, 1024);
+/* struct fh_cold_record, kernel words, stack bytes; 8 MiB */
+BPF_RINGBUF_OUTPUT(fh_cold_ring, 2048);
 /* key 0 -> struct fh_scratch, per CPU: the sample in the making */
 BPF_PERCPU_ARRAY(fh_scratch, struct fh_scratch, 1);
 /* cpu -> struct fh_cold: too large for a per-CPU map; 38 KiB a CPU, the agent sets the number of CPUs */

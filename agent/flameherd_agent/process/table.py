@@ -37,7 +37,7 @@ from flameherd_agent.unwind.table import UnwindTable
 
 log = logging.getLogger(__name__)
 
-HELD_BYTES: Final = 16 << 20
+HELD_BYTES: Final = 32 << 20
 """Cap of copied stacks that wait for their executables, in bytes."""
 
 HOLD_NS: Final = 8_000_000_000
@@ -67,6 +67,10 @@ class _UserSpan:
     table: UnwindTable | None
 
 
+_View = dict[Region, Executable | None]
+"""What is mapped where at one time, by address."""
+
+
 @dataclass(slots=True, eq=False)
 class TrackedProcess:
     """One address space of one process."""
@@ -75,7 +79,11 @@ class TrackedProcess:
     cookie: int
     program: str
     regions: tuple[Region, ...]
-    executables: dict[Region, Executable | None]
+    executables: _View
+    earlier: list[tuple[int, _View]] = field(default_factory=list)
+    """What was mapped before, and until when (CLOCK_MONOTONIC, ns): for samples that are still held."""
+    changed_ns: int = 0
+    """When the mappings first changed since they were read; 0 = not, or not known when."""
     first_mapping: int = 0
     mappings: int = 0
     stale: bool = False
@@ -83,26 +91,33 @@ class TrackedProcess:
     from_log: bool = False
     ended_ns: int = 0
 
-    def waiting(self) -> bool:
-        """Whether the worker still owes an answer for one of its executables."""
-        return any(
-            executable is not None and executable.state is State.WANTED
-            for executable in self.executables.values()
+    def view(self, time_ns: int) -> _View:
+        """The mappings as they were at a time."""
+        return next(
+            (view for until_ns, view in self.earlier if time_ns < until_ns), self.executables
         )
 
-    def spans(self) -> list[_UserSpan]:
-        """The mappings as `unwind.copied` wants them."""
-        spans = []
-        for region in self.regions:
-            executable = self.executables[region]
-            bias = executable.bias(region) if executable is not None else 0
-            if executable is None or bias is None:
-                spans.append(_UserSpan(region.start, region.end, 0, NO_EXECUTABLE, None))
-            else:
-                spans.append(
-                    _UserSpan(region.start, region.end, bias, executable.id, executable.table)
-                )
-        return spans
+    def waiting(self) -> bool:
+        """Whether the worker still owes an answer for one of its executables."""
+        return _waiting(self.executables)
+
+
+def _waiting(view: _View) -> bool:
+    return any(
+        executable is not None and executable.state is State.WANTED for executable in view.values()
+    )
+
+
+def _spans(view: _View) -> list[_UserSpan]:
+    """The mappings as `unwind.copied` wants them."""
+    spans = []
+    for region, executable in view.items():
+        bias = executable.bias(region) if executable is not None else 0
+        if executable is None or bias is None:
+            spans.append(_UserSpan(region.start, region.end, 0, NO_EXECUTABLE, None))
+        else:
+            spans.append(_UserSpan(region.start, region.end, bias, executable.id, executable.table))
+    return spans
 
 
 @dataclass(slots=True)
@@ -142,6 +157,7 @@ class ProcessTable:
         self._current: dict[Pid, TrackedProcess] = {}
         self._held: deque[_Held] = deque()
         self._held_bytes = 0
+        self._with_earlier: list[TrackedProcess] = []
         self._changed: set[int] = set()  # cookies
         self._generation = 0
         self.stats = TableStats()
@@ -176,7 +192,9 @@ class ProcessTable:
         self._log.feed(event)
         if isinstance(event, MapEvent):
             if event.pid in self._current:
-                self._mark_stale(self._current[event.pid])
+                process = self._current[event.pid]
+                process.changed_ns = process.changed_ns or event.time_ns
+                self._mark_stale(process)
         elif isinstance(event, ForkEvent):
             parent = self._current.get(event.parent)
             if parent is not None:
@@ -186,9 +204,9 @@ class ProcessTable:
                 self._end(event.pid, event.time_ns)
         elif isinstance(event, ExitEvent):
             # The leader may exit before its threads: the kernel side deletes the entry with the last one.
-            process = self._current.get(event.pid)
-            if process is not None:
-                process.ended_ns = process.ended_ns or event.time_ns
+            ended = self._current.get(event.pid)
+            if ended is not None:
+                ended.ended_ns = ended.ended_ns or event.time_ns
         elif isinstance(event, LostEvent):
             for process in self._current.values():
                 self._mark_stale(process)
@@ -292,6 +310,10 @@ class ProcessTable:
             return
         self.stats.reloaded += 1
         before = {executable for executable in process.executables.values() if executable}
+        if process.changed_ns:
+            process.earlier.append((process.changed_ns, process.executables))
+            self._with_earlier.append(process)
+            process.changed_ns = 0
         process.regions = image.regions
         process.executables = {
             region: process.executables.get(region)
@@ -336,20 +358,27 @@ class ProcessTable:
         process.first_mapping, process.mappings = first, len(rows)
 
     def _unwind_held(self) -> list[ColdSample]:
+        """Unwind what no longer waits, each sample by what was mapped when it was taken."""
         now = time.monotonic_ns()
         samples: list[ColdSample] = []
         still: deque[_Held] = deque()
-        spans: dict[int, list[_UserSpan]] = {}
+        spans: dict[int, list[_UserSpan]] = {}  # by the identity of the view
         for held in self._held:
             process = held.process
-            if process is not None and process.waiting() and now - held.arrived_ns < HOLD_NS:
+            view = process.view(int(held.record["time_ns"])) if process is not None else {}
+            if _waiting(view) and now - held.arrived_ns < HOLD_NS:
                 still.append(held)
                 continue
             self._held_bytes -= len(held.data)
-            if process is not None and process.cookie not in spans:
-                spans[process.cookie] = process.spans()
-            samples.append(self._unwind(held, spans[process.cookie] if process else []))
+            if process is not None and id(view) not in spans:
+                spans[id(view)] = _spans(view)
+            samples.append(self._unwind(held, spans[id(view)] if process is not None else []))
         self._held = still
+        waited_for = {id(held.process) for held in still}
+        for process in self._with_earlier:
+            if id(process) not in waited_for:
+                process.earlier.clear()
+        self._with_earlier = [process for process in self._with_earlier if process.earlier]
         return samples
 
     def _unwind(self, held: _Held, spans: list[_UserSpan]) -> ColdSample:
