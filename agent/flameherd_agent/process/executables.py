@@ -168,6 +168,8 @@ class Executables:
         executable.state = State.READY
         if len(executable.table.pcs):
             executable.parts = self._slabs.acquire(executable.content, executable.table) or ()
+            # The rows are in the kernel now; user space needs them again only for cold samples.
+            executable.table.shed()
 
     def _refuse(self, executable: Executable, reason: str, detail: str) -> None:
         executable.state = State.UNREADABLE

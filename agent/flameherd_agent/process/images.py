@@ -7,10 +7,10 @@ its last exec, as raw records that are only parsed when a sample needs them. A p
 the oldest processes are forgotten and counted.
 """
 
-import os
 from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from flameherd_agent.errors import ProcessGone
@@ -108,7 +108,9 @@ class ImageLog:
         A process that has executed another program since the sample is asked of the log only.
         """
         life = self._lives.get(pid)
-        if life is None or (not life.ended_ns and max(life.executed_ns, life.started_ns) <= time_ns):
+        if life is None or (
+            not life.ended_ns and max(life.executed_ns, life.started_ns) <= time_ns
+        ):
             try:
                 return Image(tuple(read_maps(pid)), _program(pid), False)
             except ProcessGone:
@@ -164,6 +166,6 @@ def overlay(regions: tuple[Region, ...], new: Region) -> tuple[Region, ...]:
 
 def _program(pid: Pid) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/exe")
+        return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
         return ""
