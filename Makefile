@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PY_SOURCES := policy agent tests tools bench
-C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/programs/*.c tests/programs/*.cc)
+C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/programs/*.c tests/programs/*.cc)
 
 .PHONY: help setup up test check format generate soak test-kernels bench-agent clean
 

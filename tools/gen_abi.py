@@ -126,7 +126,9 @@ def render_enum(die: DIE) -> str:
     ]
     if prefix is None:
         first = members[0][0]
-        prefix = name.removesuffix("_kind").removesuffix("_type").removesuffix("_flag").upper() + "_"
+        prefix = (
+            name.removesuffix("_kind").removesuffix("_type").removesuffix("_flag").upper() + "_"
+        )
         if not first.startswith(prefix):
             raise ValueError(f"{HEADER}: enumerators of {name} should start with {prefix}")
     lines = [f"class {camel(name)}(IntEnum):\n"]

@@ -2,7 +2,7 @@
 # Makes a fresh Debian 12 ready: Debian packages, then .venv with every console script. Quick when run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(python3 python3-venv python3-bpfcc clang-format-14 gcc g++ make binutils libc6-dev elfutils runc debugedit
+packages=(python3 python3-venv python3-bpfcc clang-format-14 gcc g++ make binutils libc6-dev runc
           qemu-system-x86 busybox-static cpio zstd xz-utils)
 missing=()
 for package in "${packages[@]}"; do

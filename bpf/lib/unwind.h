@@ -191,7 +191,8 @@ static __always_inline int fh_step(struct fh_unwind *u) {
      * the next frame lie below this one. */
     if (cfa <= u->r.sp && rule->cfa != FH_CFA_FP)
         return fh_fail(u, FH_OUTCOME_BAD_FRAME);
-    /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is restored.
+    /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is
+     * restored.
      */
     restores_fp = rule->fp == FH_FP_CFA && cfa + rule->fp_offset >= u->r.sp;
     if (restores_fp && rule->fp_offset == rule->ra_offset - 8) {

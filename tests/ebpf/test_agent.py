@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,11 @@ def test_killed_agent_leaves_no_program_and_no_child(tmp_path: Path) -> None:
         it.process.wait()
         eventually(lambda: not loaded_programs() - before)
         for child in children:
-            eventually(lambda child=child: not Path(f"/proc/{child}").exists())
+            eventually(partial(_gone, child))
+
+
+def _gone(pid: str) -> bool:
+    return not Path(f"/proc/{pid}").exists()
 
 
 def test_bad_policy_is_refused_with_file_and_field(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ struct input {
     u32 mapping_count, table_count, rule_count, row_count, stack_bytes;
 };
 
-/* Unwinds as fh_native does. Frame words go to `words` (FH_MAX_USER_FRAMES). Returns frames | outcome << 16. */
+/* Unwinds as fh_native does. Frame words go to `words` (FH_MAX_USER_FRAMES). Returns frames | outcome << 16.
+ */
 u32 unwind(const struct input *in, const struct fh_registers *registers, u64 *words) {
     struct fh_unwind u;
     u32 frames = 0;
