@@ -192,9 +192,8 @@ static __always_inline int fh_step(struct fh_unwind *u) {
     if (cfa <= u->r.sp && rule->cfa != FH_CFA_FP)
         return fh_fail(u, FH_OUTCOME_BAD_FRAME);
     /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is
-     * restored.
-     */
-    restores_fp = rule->fp == FH_FP_CFA && cfa + rule->fp_offset >= u->r.sp;
+     * restored. Where the CFA is by rbp, it was not popped, and below sp is another stack. */
+    restores_fp = rule->fp == FH_FP_CFA && (rule->cfa == FH_CFA_FP || cfa + rule->fp_offset >= u->r.sp);
     if (restores_fp && rule->fp_offset == rule->ra_offset - 8) {
         /* The usual place: the return address and the caller's rbp below it, in one read. */
         if (fh_read_user(pair, sizeof(pair), cfa + rule->fp_offset))

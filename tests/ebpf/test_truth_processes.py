@@ -3,7 +3,7 @@
 import pytest
 
 from tests.ebpf.recorded import FULL, SHORT, Judged, judged_module, soak_parameters
-from tests.programs.catalog import MANY_THREADS, PROCESSES
+from tests.programs.catalog import MANY_THREADS, PROCESSES, SWAP_SHARE
 from tests.programs.running import alive, running
 
 pytestmark = pytest.mark.timeout(900)
@@ -15,14 +15,18 @@ def test_stacks_are_the_known_chain(judged: Judged, name: str) -> None:
     judged.check(name)
 
 
-def test_a_closed_librarys_names_never_show_in_its_successors_place(judged: Judged) -> None:
-    mixed = [
-        stack
-        for _, stack in judged.of("plugins").wrong
+def test_a_closed_librarys_names_show_in_its_successors_place_for_a_moment_only(
+    judged: Judged,
+) -> None:
+    """`SWAP_SHARE` says why this happens at all."""
+    one = judged.of("plugins")
+    mixed = sum(
+        count
+        for (_, stack), count in one.wrong.items()
         if ("run_a" in stack and "plugin_b.so" in stack)
         or ("run_b" in stack and "plugin_a.so" in stack)
-    ]
-    assert not mixed
+    )
+    assert mixed <= (1 - SWAP_SHARE) * one.samples
 
 
 def test_both_libraries_are_seen(judged: Judged) -> None:

@@ -13,7 +13,8 @@ A container chooses every name below `/proc/PID/root`: an absolute symbolic link
 
 Files that were deleted, replaced or never had a name (memfd) are reached through
 `/proc/PID/map_files`, which takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and the main program
-through `/proc/PID/exe`. A FUSE server can still hang an open or a read: the worker's time limit is
+through `/proc/PID/exe`. When the process is gone, its path in this namespace is tried, and taken only if
+inode and device are both those of the mapping. A FUSE server can still hang an open or a read: the worker's time limit is
 for that.
 """
 
@@ -102,6 +103,9 @@ def open_mapped(file: MappedFile) -> OpenFile:
             continue
         try:
             mismatch = _mismatch(handle, file)
+            if how == "path" and os.fstat(handle).st_dev != file.device:
+                # A name of this namespace, for a process that is gone: only the very same file will do.
+                mismatch = mismatch or "another device"
             if not mismatch:
                 return _reopen(handle, how)
             failures.append(f"{how}: {mismatch}")
@@ -149,6 +153,8 @@ def _candidates(file: MappedFile) -> Iterator[tuple[str, str]]:
         yield "exe", f"{process}/exe"
     elif named:
         yield "root", file.path
+    if named and file.inode:
+        yield "path", file.path
 
 
 def _areas(file: MappedFile) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ import enum
 import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 NO_EXECUTABLE: Final = ExecutableId(0)
 _KEEP_UNUSED_NS: Final = 600_000_000_000
+_MAX_TRIES: Final = 8
+"""A file is asked for through this many processes before it is called unreadable."""
 _ADDRESS_MASK: Final = (1 << 64) - 1
 
 
@@ -54,6 +57,9 @@ class Executable:
     parts: tuple[LoadedPart, ...] = ()
     symbols_path: Path | None = None
     symbols: SymbolIndex | None = None
+    tries: int = 0
+    others: deque[tuple[Pid, Region]] = field(default_factory=lambda: deque(maxlen=_MAX_TRIES))
+    """Through which else it can be read if the process that the worker was told of is gone."""
     users: set[int] = field(default_factory=set)
     """Cookies of the processes that map it."""
     unused_since_ns: int = 0
@@ -96,8 +102,10 @@ class Executables:
             if found is None:
                 return None
             self._request(found, pid, region)
-        elif found.state is State.UNREADABLE and not found.users:
-            # Unreadable through another process, which may have been in another root or gone: one more try.
+        elif found.state is State.WANTED:
+            found.others.append((pid, region))
+        elif found.state is State.UNREADABLE and (not found.users or found.tries < _MAX_TRIES):
+            # Unreadable through another process, which may have been in another root or gone.
             found.state = State.WANTED
             self._request(found, pid, region)
         found.users.add(cookie)
@@ -113,6 +121,7 @@ class Executables:
         return executable
 
     def _request(self, executable: Executable, pid: Pid, region: Region) -> None:
+        executable.tries += 1
         major, minor = region.file.device
         request = FileRequest(
             pid=pid,
@@ -149,6 +158,10 @@ class Executables:
 
     def _take(self, executable: Executable, answer: FileAnswer) -> None:
         if answer.error:
+            if executable.others and executable.tries < _MAX_TRIES:
+                # Newest first: the one that is most likely to be still there.
+                self._request(executable, *executable.others.pop())
+                return
             self._refuse(executable, answer.reason, answer.error)
             return
         executable.mapping = Mapping(
@@ -166,6 +179,7 @@ class Executables:
             self._refuse(executable, "cache", str(error))
             return
         executable.state = State.READY
+        executable.others.clear()
         if len(executable.table.pcs):
             executable.parts = self._slabs.acquire(executable.content, executable.table) or ()
             # The rows are in the kernel now; user space needs them again only for cold samples.

@@ -107,8 +107,9 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
                 fp_kind, fp_offset = int(rule["fp"]), int(rule["fp_offset"])
                 if fp_kind != FpKind.SAME:
                     base = {FpKind.CFA: cfa, FpKind.FP: fp, FpKind.SP: sp}[FpKind(fp_kind)]
-                    # A slot below sp was popped by an epilogue: rbp is restored already.
-                    if fp_kind != FpKind.CFA or base + fp_offset >= sp:
+                    # A slot below sp was popped by an epilogue: rbp is restored already. Not so where the CFA is by
+                    # rbp: below sp is another stack then.
+                    if fp_kind != FpKind.CFA or kind == CfaKind.FP or base + fp_offset >= sp:
                         fp = stack.word(base + fp_offset)
                 sp, pc = cfa, caller
         except _OutsideCopy:
