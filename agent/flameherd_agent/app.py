@@ -164,7 +164,6 @@ class Engine:
 
     def _keep_house(self) -> None:
         self.processes.expire()
-        self._cold_ring.shed()
         came, went = self.sampler.follow_cpus()
         if came or went:
             log.info("CPUs came %s, went %s", came, went)

@@ -10,32 +10,34 @@ from typing import Final
 from flameherd_agent import __version__
 from flameherd_agent.errors import FlameherdError
 
-COMMANDS: Final = (
-    "flameherd_agent.commands.agent",
-    "flameherd_agent.commands.record",
-    "flameherd_agent.commands.top",
-    "flameherd_agent.commands.up",
-    "flameherd_agent.commands.doctor",
-    "flameherd_agent.commands.unwind_table",
-)
+COMMANDS: Final = {
+    "agent": "flameherd_agent.commands.agent",
+    "record": "flameherd_agent.commands.record",
+    "top": "flameherd_agent.commands.top",
+    "up": "flameherd_agent.commands.up",
+    "doctor": "flameherd_agent.commands.doctor",
+    "unwind-table": "flameherd_agent.commands.unwind_table",
+}
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The command line: of one command, whose module alone is imported then, or of all."""
     top = argparse.ArgumentParser(
         prog="flameherd",
         description="Profiles whole machines and clusters with nothing installed in the workloads.",
     )
     top.add_argument("--version", action="version", version=f"flameherd {__version__}")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        importlib.import_module(name).register(subparsers)
+    for name, module in COMMANDS.items():
+        if command not in COMMANDS or command == name:
+            importlib.import_module(module).register(subparsers)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Errors that are raised on purpose become one message and an exit code."""
-    options = parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser(given[0] if given else None).parse_args(given)
     logging.basicConfig(level=logging.WARNING, format="flameherd: %(message)s")
     try:
         code: int = options.run(options)

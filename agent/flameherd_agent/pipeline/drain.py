@@ -130,7 +130,6 @@ class Drain:
             self._collect(interval, keys, values, definitions, parsed)
         for _ in self._seen[idle].drain(np.dtype("<u8"), np.dtype("u1")):
             pass
-        self._ring.shed()
         return interval
 
     def _collect(
