@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,10 +185,16 @@ def test_a_file_that_never_had_a_name() -> None:
 
 
 def test_a_process_that_is_gone() -> None:
+    """Its file is opened by its name here only if device and inode say that it is the very same one."""
     with running("/bin/sh", "-c", "echo ready; read x") as pid:
         file = areas(pid, "sh")[0]
-    with pytest.raises(ElfError, match="cannot open"):
-        open_mapped(file)
+    opened = open_mapped(file)
+    assert opened.how == "path"
+    assert os.fstat(opened.fd).st_ino == file.inode
+    opened.close()
+    for other in (replace(file, inode=file.inode + 1), replace(file, device=file.device + 1)):
+        with pytest.raises(ElfError, match="cannot open"):
+            open_mapped(other)
 
 
 def test_changes_while_open_are_noticed(tmp_path: Path) -> None:
