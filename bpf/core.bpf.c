@@ -16,9 +16,9 @@ BPF_PERCPU_ARRAY(fh_slot_state, struct fh_slot_state, FH_MAX_SLOTS);
 BPF_PERCPU_ARRAY(fh_counters, u64, FH_COUNTER_COUNT);
 /* tgid -> slot, for --pid; agent writes, fork copies, exit deletes; 16384 * 64 B = 1 MiB at most, not
  * preallocated */
-BPF_F_TABLE("hash", u32, u32, fh_tgid_slots, FH_MAX_PROCESSES, BPF_F_NO_PREALLOC);
-/* cgroup id -> slot, as configured; agent writes; not preallocated */
-BPF_F_TABLE("hash", u64, u32, fh_cgroup_slots, FH_CGROUP_CACHE, BPF_F_NO_PREALLOC);
+BPF_TABLE("hash", u32, u32, fh_tgid_slots, FH_MAX_PROCESSES);
+/* cgroup id -> slot, as configured; agent writes; 4096 * 72 B = 288 KiB */
+BPF_TABLE("hash", u64, u32, fh_cgroup_slots, FH_CGROUP_CACHE);
 /* cgroup id -> its slot or its ancestors'; programs write, LRU evicts; 4096 * 72 B = 288 KiB */
 BPF_TABLE("lru_hash", u64, struct fh_cgroup_slot, fh_cgroup_cache, FH_CGROUP_CACHE);
 /* tgid -> struct fh_process; agent writes, fork copies, exec and exit delete; 16384 * 88 B = 1.4 MiB */

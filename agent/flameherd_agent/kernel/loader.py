@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -196,12 +197,26 @@ def _store(path: Path, answer: dict[str, Any]) -> None:
         log.warning("cannot keep bytecode in %s (%s): the next start compiles again", path, error)
 
 
+def _raise_memlock() -> None:
+    """Kernels before 5.11 charge maps against RLIMIT_MEMLOCK, 64 KiB by default even for root.
+
+    Raising it needs CAP_SYS_RESOURCE; without it newer kernels go on, and older ones refuse the first large map.
+    """
+    try:
+        resource.setrlimit(
+            resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
+    except (ValueError, OSError) as error:
+        log.debug("RLIMIT_MEMLOCK stays as it is: %s", error)
+
+
 def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
     """Create every map and load every program. `entries` overrides maps' sizes.
 
     Raises EnvironmentProblem with what the kernel said.
     """
     compiled = bytecode(cache)
+    _raise_memlock()
     sizes = {"fh_cold": possible_cpus()} | (entries or {})
     definitions = {
         name: MapDefinition(
