@@ -193,8 +193,7 @@ class Service:
                 self._exporters[name][1].submit(batch)
         if self._sink is not None:
             self._sink(profiles)
-        epochs = {(key.slot, key.epoch) for key in interval.samples}
-        self._engine.sampler.forget_epochs(epochs)
+        self._engine.sampler.forget_epochs()
         self._observe()
 
     # Self-observation: a snapshot by the loop, read by the server's thread

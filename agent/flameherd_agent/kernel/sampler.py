@@ -29,6 +29,8 @@ from flameherd_agent.types import Pid, SlotId
 
 TICKS_PER_PERIOD: Final = 2.07
 MAX_FREQUENCY_HZ: Final = 4999
+EPOCH_REST_INTERVALS: Final = 30
+"""The period of an epoch that is over is kept for so many intervals, each a second or longer."""
 _TAIL_CALLS: Final = ("fh_native", "fh_finish", "fh_send_cold")  # enum fh_program
 _TRACEPOINTS: Final = {
     "sched_process_fork": "fh_fork",
@@ -74,11 +76,13 @@ class Sampler:
         self._ticks: Ticks | None = None
         self._rates: dict[SlotId, int] = {}
         self._epoch = 0
+        self._epochs: dict[SlotId, int] = {}  # the one that is under way
+        self._ended: dict[tuple[SlotId, int], int] = {}  # intervals since
         self._due_before = 0.0
         self._idle_before = 0.0
         self._idle_at_open = 0.0
         self.periods_ns: dict[tuple[SlotId, int], int] = {}
-        """{(slot, epoch): period in nanoseconds} of every epoch so far."""
+        """{(slot, epoch): period in nanoseconds} of every epoch that a sample may still be of."""
         self.config: NDArray[Any] = np.zeros(1, Config)
         self.config["seed"] = secrets.randbits(64)
         self.config["cold_bytes_per_second"] = cold_bytes_per_second
@@ -113,8 +117,11 @@ class Sampler:
             return
         self._epoch += 1
         record = np.zeros(1, Slot)
+        if slot in self._epochs:
+            self._ended[slot, self._epochs.pop(slot)] = 0
         if frequency_hz:
             self._rates[slot] = frequency_hz
+            self._epochs[slot] = self._epoch
             record["period_ns"] = round(1e9 / frequency_hz)
             record["epoch"] = self._epoch
             self.periods_ns[slot, self._epoch] = int(record["period_ns"][0])
@@ -123,15 +130,15 @@ class Sampler:
         self.loaded.maps["fh_slots"].update(_u32(slot), record.tobytes())
         self._adjust_ticks()
 
-    def forget_epochs(self, in_use: set[tuple[SlotId, int]]) -> None:
-        """Drop the periods of epochs that are over, but for those `in_use`."""
-        current = {
-            slot: max(epoch for other, epoch in self.periods_ns if other == slot)
-            for slot, _ in self.periods_ns
-        }
-        for slot, epoch in list(self.periods_ns):
-            if (slot, epoch) not in in_use and current[slot] != epoch:
-                del self.periods_ns[slot, epoch]
+    def forget_epochs(self) -> None:
+        """Drop the periods of epochs that ended long ago. Call it once an interval, after its samples were used.
+
+        Cold samples wait for their executables: they may come several intervals after their epoch's end.
+        """
+        for ended, intervals in list(self._ended.items()):
+            self._ended[ended] = intervals + 1
+            if intervals >= EPOCH_REST_INTERVALS:
+                del self._ended[ended], self.periods_ns[ended]
 
     def _adjust_ticks(self) -> None:
         highest = max(self._rates.values(), default=0)
