@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 packages=(python3 python3-venv python3-bpfcc clang-format-14 gcc g++ make binutils libc6-dev runc
-          qemu-system-x86 busybox-static cpio zstd xz-utils)
+          qemu-system-x86 busybox-static cpio zstd xz-utils chromium fonts-dejavu-core)
 missing=()
 for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null)" = "install ok installed" ] || missing+=("$package")
