@@ -116,11 +116,8 @@ class Map:
         self._cpus = possible_cpus() if self._per_cpu else 1
         if self._per_cpu:
             self._value_bytes = (definition.value_bytes + 7) // 8 * 8 * self._cpus
-        self._mapped: mmap.mmap | None = None
 
     def close(self) -> None:
-        if self._mapped is not None:
-            self._mapped = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -177,14 +174,20 @@ class Map:
             previous = following.raw
             yield previous
 
-    def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A whole BPF_F_MMAPABLE array as numpy records, writable. Counts as RSS while it is touched."""
-        if self._mapped is None:
-            stride = (self.definition.value_bytes + 7) // 8 * 8
-            size = self.definition.entries * stride
-            size = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
-            self._mapped = mmap.mmap(self.fd, size)
-        return np.frombuffer(self._mapped, dtype=dtype, count=self.definition.entries)
+    def write(self, first: int, records: NDArray[Any]) -> None:
+        """Store records from element `first` on in a BPF_F_MMAPABLE array.
+
+        The pages are mapped for the write only: the kernel populates such a mapping at once, and it counts as RSS.
+        Programs that run meanwhile may see a part of a record written.
+        """
+        begin = first * records.itemsize
+        end = begin + records.nbytes
+        page = begin - begin % mmap.PAGESIZE
+        if records.itemsize % 8 or end > self.definition.entries * records.itemsize:
+            raise ValueError(f"{self.name}: {len(records)} records do not fit at {first}")
+        if records.nbytes:
+            with mmap.mmap(self.fd, end - page, offset=page) as pages:
+                pages[begin - page : end - page] = records.tobytes()
 
     def drain(
         self, key_type: np.dtype[Any], value_type: np.dtype[Any], batch: int = 512

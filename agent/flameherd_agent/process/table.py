@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flameherd_agent.errors import ProcessGone
 from flameherd_agent.kernel.abi import ColdRecord, Limit, Mapping, Outcome, Process
@@ -150,7 +149,7 @@ class ProcessTable:
     def __init__(self, loaded: Loaded, executables: Executables) -> None:
         self._executables = executables
         self._entries = loaded.maps["fh_processes"]
-        self._mappings: NDArray[Any] = loaded.maps["fh_mappings"].array(Mapping)
+        self._mappings = loaded.maps["fh_mappings"]
         self._extents = Extents(int(Limit.MAX_MAPPINGS))
         self._log = ImageLog()
         self._processes: dict[int, TrackedProcess] = {}  # by cookie
@@ -341,7 +340,7 @@ class ProcessTable:
         if first is None:
             self.stats.no_room += 1
             return
-        self._mappings[first : first + len(rows)] = np.array(rows, Mapping)
+        self._mappings.write(first, np.array(rows, Mapping))
         self._generation += 1
         entry = np.zeros(1, Process)
         entry["cookie"] = process.cookie

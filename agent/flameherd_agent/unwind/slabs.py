@@ -10,7 +10,6 @@ stepped by frame pointer, and counted) and taken at a later try.
 """
 
 import itertools
-import mmap
 import struct
 import time
 from collections import OrderedDict
@@ -62,8 +61,8 @@ class SlabStore:
     def __init__(self, loaded: Loaded, max_slabs: int) -> None:
         self._outer = loaded.maps["fh_slabs"]
         self._template = loaded.slab
-        self._tables: NDArray[Any] = loaded.maps["fh_tables"].array(Table)
-        self._rules: NDArray[Any] = loaded.maps["fh_rules"].array(Rule)
+        self._tables = loaded.maps["fh_tables"]
+        self._rules = loaded.maps["fh_rules"]
         self._max_slabs = min(max_slabs, int(Limit.MAX_SLABS))
         self._slabs: list[tuple[Map, Extents]] = []
         self._rule_ids: dict[bytes, int] = {bytes(Rule.itemsize): 0}
@@ -74,7 +73,7 @@ class SlabStore:
         self.refused = 0
         self.evicted = 0
         for table in (NO_FILE_TABLE, NO_ROWS_TABLE):
-            self._tables[table]["flags"] = TableFlag.NO_ROWS
+            self._describe(table, flags=TableFlag.NO_ROWS)
 
     def acquire(self, key: str, table: UnwindTable) -> tuple[LoadedPart, ...] | None:
         """Load `table` unless it is there, and count one more user. None: no room now; try again later."""
@@ -137,23 +136,25 @@ class SlabStore:
         rows = np.zeros(len(pcs), Row)
         rows["pc"] = pcs
         rows["rule"] = rules
-        self._write(slab, first, rows)
-        record = self._tables[index : index + 1]
-        record["base"] = base
-        record["slab"] = slab
-        record["first"] = first
-        record["rows"] = len(pcs)
-        record["generation"] = next(self._generation)
-        record["flags"] = TableFlag.READY
+        self._slabs[slab][0].write(first, rows)
+        # No mapping refers to this index yet, so nobody sees the record half written.
+        self._describe(
+            index,
+            base=base,
+            slab=slab,
+            first=first,
+            rows=len(pcs),
+            generation=next(self._generation),
+            flags=TableFlag.READY,
+        )
         return LoadedPart(index, FileAddress(base + int(pcs[0])), slab, first, len(pcs))
 
-    def _write(self, slab: int, first: int, rows: NDArray[Any]) -> None:
-        """Through a mapping that lives only as long as the write: mapped slabs count as the agent's memory."""
-        target = self._slabs[slab][0]
-        size = target.definition.entries * Row.itemsize
-        with mmap.mmap(target.fd, size) as mapped:
-            at = first * Row.itemsize
-            mapped[at : at + rows.nbytes] = rows.tobytes()
+    def _describe(self, index: int, **fields: int) -> None:
+        """Write one entry of `fh_tables`; fields that are not named are 0."""
+        record = np.zeros(1, Table)
+        for name, value in fields.items():
+            record[name] = value
+        self._tables.write(index, record)
 
     def _place(self, rows: int, now_ns: int) -> tuple[int, int] | None:
         while True:
@@ -196,24 +197,30 @@ class SlabStore:
 
     def _unload_part(self, part: LoadedPart) -> None:
         now = time.monotonic_ns()
-        self._tables[part.table]["flags"] = 0
+        self._describe(part.table, flags=0)
         self._free_tables.free(part.table, 1, now)
         self._slabs[part.slab][1].free(part.first, part.rows, now)
 
     def _intern(self, table: UnwindTable) -> NDArray[Any] | None:
         """Global index of each local rule, or None when the rule table is full."""
         result = np.zeros(len(table.rule_table), np.uint16)
+        known = len(self._rule_ids)
+        fresh: list[int] = []
+        is_full = False
         for local, rule in enumerate(table.rule_table):
             raw = rule.tobytes()
             index = self._rule_ids.get(raw)
             if index is None:
                 index = len(self._rule_ids)
                 if index >= Limit.MAX_RULES:
-                    return None
-                self._rules[index] = rule
+                    is_full = True
+                    break
                 self._rule_ids[raw] = index
+                fresh.append(local)
             result[local] = index
-        return result
+        # Also when the table is full: what was numbered stays, for others that have the same rules.
+        self._rules.write(known, table.rule_table[fresh])
+        return None if is_full else result
 
     def close(self) -> None:
         for slab, _ in self._slabs:
