@@ -53,6 +53,7 @@ struct fh_slot {
 enum fh_config_flag {
     FH_CONFIG_TGIDS = 1,   /* fh_tgid_slots is in use */
     FH_CONFIG_CGROUPS = 2, /* fh_cgroup_slots is in use */
+    FH_CONFIG_UNIFIED = 4, /* the pids controller has no hierarchy of its own: cgroup v2's counts */
 };
 
 /* What the programs are told. Array `fh_config` with one entry, written by the agent. */

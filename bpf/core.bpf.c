@@ -184,7 +184,7 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     if (!config)
         return 0;
     task = (const void *)bpf_get_current_task();
-    node = fh_cgroup_node(task);
+    node = fh_cgroup_node(task, config->flags & FH_CONFIG_UNIFIED);
     cgroup = fh_kernel_u64((void *)node, OFF_KERNFS_ID);
     slot_id = fh_select(config, node, cgroup, tgid);
     slot = fh_slots.lookup(&slot_id);

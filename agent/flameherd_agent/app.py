@@ -86,6 +86,7 @@ class Engine:
         self.perf_maps = PerfMaps()
         self.namer = Namer(self.executables, self.kernel_names, self.perf_maps)
         self.hierarchy = PidsHierarchy.discover()
+        self.sampler.use_hierarchy(self.hierarchy.version)
         self.labeler = ResourceLabeler(self.hierarchy)
         self._assembler = Assembler(self.namer, self.labeler, self.processes)
         self._cold_ring = RingBuffer(self.sampler.loaded.maps["fh_cold_ring"])

@@ -32,11 +32,16 @@ static __always_inline u64 fh_cookie(const void *task) {
     return cookie ? cookie : 1;
 }
 
-/* The id of the cgroup whose `pids` controller governs the task: the same number on cgroup v1 and v2, which
- * bpf_get_current_cgroup_id is not. */
-static __always_inline u64 fh_cgroup_node(const void *task) {
-    u64 set = fh_kernel_u64(task, OFF_TASK_CGROUPS);
-    u64 state = fh_kernel_u64((void *)set, OFF_CSS_SET_SUBSYS + 8 * PIDS_CGROUP_SUBSYS);
-    u64 cgroup = fh_kernel_u64((void *)state, OFF_CSS_CGROUP);
+/* The kernfs node of the task's cgroup: in v2's hierarchy (`unified`), or in that of v1's pids controller,
+ * which bpf_get_current_cgroup_id never tells. Not by the pids controller on v2: its state belongs to the
+ * nearest ancestor where the controller is enabled. */
+static __always_inline u64 fh_cgroup_node(const void *task, u32 unified) {
+    u64 set = fh_kernel_u64(task, OFF_TASK_CGROUPS), state, cgroup;
+    if (unified) {
+        cgroup = fh_kernel_u64((void *)set, OFF_CSS_SET_DFL_CGRP);
+    } else {
+        state = fh_kernel_u64((void *)set, OFF_CSS_SET_SUBSYS + 8 * PIDS_CGROUP_SUBSYS);
+        cgroup = fh_kernel_u64((void *)state, OFF_CSS_CGROUP);
+    }
     return fh_kernel_u64((void *)cgroup, OFF_CGROUP_KN);
 }

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.kernels
 GUEST = "/flameherd/tests/kernels/guest"
 CACHE = "/tmp/agent"
 FREQUENCY_HZ = 199
-SECONDS = 10
+SECONDS = 60
+"""At most: a recording ends when it has its samples."""
 LEAST_SAMPLES = 1000
 MOST_VERIFIED_INSTRUCTIONS = 1_000_000
 """The verifier's limit for one program (BPF_COMPLEXITY_LIMIT_INSNS)."""
@@ -25,7 +26,7 @@ MOST_VERIFIED_INSTRUCTIONS = 1_000_000
 def unwind(vm: Machine, program: str, select: str) -> None:
     command = ["python3", f"{GUEST}/unwind.py", program, "--select", select, "--cache", CACHE]
     command += ["--seconds", str(SECONDS), "--frequency", str(FREQUENCY_HZ)]
-    result = vm.run([*command, "--least", str(LEAST_SAMPLES)], timeout=240)
+    result = vm.run([*command, "--least", str(LEAST_SAMPLES)], timeout=400)
     print(f"\n{vm.release}: {program} by {select}, {result.seconds:.0f} s\n{result.stdout}")
     result.check()
 

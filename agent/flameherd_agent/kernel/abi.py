@@ -33,6 +33,7 @@ class Limit(IntEnum):
 class ConfigFlag(IntEnum):
     TGIDS = 1
     CGROUPS = 2
+    UNIFIED = 4
 
 
 class FrameKind(IntEnum):

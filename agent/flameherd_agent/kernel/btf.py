@@ -129,6 +129,7 @@ def offsets(data: bytes) -> dict[str, int]:
         "OFF_TASK_START_TIME": btf.offset("task_struct", "start_boottime", "real_start_time"),
         "OFF_SIGNAL_LIVE": btf.offset("signal_struct", "live"),
         "OFF_CSS_SET_SUBSYS": btf.offset("css_set", "subsys"),
+        "OFF_CSS_SET_DFL_CGRP": btf.offset("css_set", "dfl_cgrp"),
         "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
         "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
         "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),

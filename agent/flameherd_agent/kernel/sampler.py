@@ -161,6 +161,11 @@ class Sampler:
 
     # Selection
 
+    def use_hierarchy(self, version: int) -> None:
+        """Take tasks' cgroups from the unified hierarchy (2), or from that of the pids controller (1)."""
+        flags = int(self.config["flags"][0]) & ~ConfigFlag.UNIFIED
+        self.configure(flags=flags | (ConfigFlag.UNIFIED if version == 2 else 0))
+
     def select_process(self, pid: Pid, slot: SlotId) -> None:
         """Sample a process, and what it forks from now on, into `slot`."""
         self.loaded.maps["fh_tgid_slots"].update(_u32(pid), _u32(slot))

@@ -1,9 +1,9 @@
 """Where the kernel side's cgroup ids live in the file system.
 
-The kernel side takes a task's cgroup from its pids controller: `task->cgroups->subsys[pids]`. That
-is a v1 hierarchy if one has the controller, and the v2 hierarchy otherwise (also on hybrid
-machines, where v2 has no controller at all). The id is kernfs's, which on 64-bit kernels is the
-directory's inode number (kernel 5.5 and later).
+The kernel side takes a task's cgroup from the v1 hierarchy that has the pids controller if there is
+one (on hybrid machines v2 has no controller at all, and runtimes keep containers apart in v1), and
+from the v2 hierarchy otherwise; the engine tells it which. The id is kernfs's, which on 64-bit kernels
+is the directory's inode number (kernel 5.5 and later).
 """
 
 import os

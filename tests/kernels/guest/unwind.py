@@ -5,7 +5,11 @@
 A short recording comes first: emulation makes compiling and building tables tens of times slower
 than on hardware, and how new processes fare meanwhile is not what differs between kernels.
 `--select cgroup` puts the program into a new cgroup of the hierarchy with the pids controller (v1
-or v2) and selects by that cgroup's id alone.
+or v2) and selects by that cgroup's id alone. On v2 no controller is enabled for it: a task's pids
+state is its ancestor's then.
+
+How much of a CPU the guest gets is the host's affair: the recording lasts until there are `--least`
+samples, at most `--seconds`.
 """
 
 import argparse
@@ -29,8 +33,6 @@ WARM_UP_SECONDS = 2.0
 def into_cgroup(pid: int) -> int:
     """Moves the process into a cgroup `truth` of its own; returns the cgroup's id."""
     hierarchy = PidsHierarchy.discover()
-    if hierarchy.version == 2:
-        (hierarchy.mount / "cgroup.subtree_control").write_text("+pids")
     group = hierarchy.mount / "truth"
     group.mkdir(exist_ok=True)
     (group / "cgroup.procs").write_text(str(pid))
@@ -39,14 +41,16 @@ def into_cgroup(pid: int) -> int:
     return found
 
 
-def record(pid: int, cgroup: int, options: argparse.Namespace, seconds: float) -> RecordingResult:
-    """`cgroup` 0: select by pid."""
+def record(
+    pid: int, cgroup: int, options: argparse.Namespace, seconds: float, least: int
+) -> RecordingResult:
+    """Until there are `least` samples, at most `seconds`. `cgroup` 0: select by pid."""
     engine = EngineOptions(cache=options.cache)
     pids = [] if cgroup else [pid]
     with Recording(pids, frequency_hz=options.frequency, options=engine) as recording:
         if cgroup:
             recording.engine.sampler.select_cgroups({cgroup: SlotId(1)})
-        recording.run(seconds)
+        recording.run(seconds, lambda _: recording.engine.summary().samples < least)
         return recording.result()
 
 
@@ -62,8 +66,8 @@ def main() -> None:
     truth = TRUTHS[options.program]
     with running(options.program, executable=PROGRAMS / options.program) as program:
         cgroup = into_cgroup(program.pid) if options.select == "cgroup" else 0
-        record(program.pid, cgroup, options, WARM_UP_SECONDS)
-        result = record(program.pid, cgroup, options, options.seconds)
+        record(program.pid, cgroup, options, WARM_UP_SECONDS, sys.maxsize)
+        result = record(program.pid, cgroup, options, options.seconds, options.least)
     samples = samples_by_pid(result.profiles)
     judgement = judge(options.program, truth, samples.pop(program.pid, []), result.lost)
     print(f"outcomes {result.outcomes}\n{describe([judgement])}")
