@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -36,6 +37,8 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Errors that are raised on purpose become one message and an exit code."""
+    # numpy's linear algebra, which nothing here uses, would start a thread for each CPU.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser(given[0] if given else None).parse_args(given)
     logging.basicConfig(level=logging.WARNING, format="flameherd: %(message)s")

@@ -19,6 +19,7 @@ from flameherd_agent.kernel.abi import COUNTER_HELP, OUTCOME_HELP, Counter, Limi
 from flameherd_agent.kernel.perf import online_cpus
 from flameherd_agent.model import ResourceProfiles
 from flameherd_agent.observe.logs import Log
+from flameherd_agent.observe.memory import give_back
 from flameherd_agent.observe.metrics import Family, counter, gauge, labels
 from flameherd_agent.observe.usage import usage_families
 from flameherd_agent.pipeline.export import Compression, EndpointConfig, Exporter, Protocol
@@ -32,6 +33,8 @@ _CONFIG_CHECK_S: Final = 1.0
 _SELECT_S: Final = 1.0
 """Containers that are selected by id are looked for this often."""
 _FLUSH_S: Final = 5.0
+_GIVE_BACK_S: Final = 60.0
+"""Memory that is held and not used is given back this often, and after each of the first two intervals."""
 _WATCHED_INTERVAL_S: Final = 2.0
 
 ProfilesSink = Callable[[list[ResourceProfiles]], None]
@@ -75,6 +78,7 @@ class Service:
         self._undefined = 0
         self._started = time.time()
         self._last_interval = time.monotonic()
+        self._give_back_at = 0.0
         self._families: list[Family] = []
         self._status: dict[str, Any] = {}
         self._stamp = self._read_stamp()
@@ -195,6 +199,14 @@ class Service:
             self._sink(profiles)
         self._engine.sampler.forget_epochs()
         self._observe()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """The first interval ends the start; the second one has seen the first export."""
+        now = time.monotonic()
+        if now >= self._give_back_at:
+            self._give_back_at = now + (_GIVE_BACK_S if self._give_back_at else 0.0)
+            give_back()
 
     # Self-observation: a snapshot by the loop, read by the server's thread
 

@@ -5,7 +5,6 @@ periods) is never shorter than a tick; 2.07 rather than 2 keeps round rates off 
 """
 
 import os
-import secrets
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +83,7 @@ class Sampler:
         self.periods_ns: dict[tuple[SlotId, int], int] = {}
         """{(slot, epoch): period in nanoseconds} of every epoch that a sample may still be of."""
         self.config: NDArray[Any] = np.zeros(1, Config)
-        self.config["seed"] = secrets.randbits(64)
+        self.config["seed"] = int.from_bytes(os.urandom(8))
         self.config["cold_bytes_per_second"] = cold_bytes_per_second
         try:
             for number, name in enumerate(_TAIL_CALLS):

@@ -67,6 +67,7 @@ class Assembler:
                     duration_ns=interval.ended_ns - interval.started_ns,
                 )
             profile.samples.append(self._sample(key, count, process))
+        self._namer.shed()
         return [
             ResourceProfiles(
                 attributes, list(profiles.values()), labels.get(slot, SlotLabels("")).policy

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from flameherd_agent.kernel.abi import FrameKind
 from flameherd_agent.model import FrameType, Line, Location
 from flameherd_agent.process.executables import Executables
+from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import Address, ExecutableId, FileAddress, Pid
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ class KernelNames(Protocol):
 
     def lookup(self, address: Address) -> Line | None: ...
 
+    def shed(self) -> None: ...
+
 
 class RawNames(Protocol):
     """Names of code without a file: perf maps."""
@@ -42,6 +45,7 @@ class Namer:
         self._kernel = kernel
         self._raw = raw
         self._cache: dict[tuple[int, int], Location] = {}
+        self._read: set[SymbolIndex] = set()
         self.unnamed = 0
         """Locations, not samples, that found no name so far."""
 
@@ -85,9 +89,18 @@ class Namer:
         symbols = self._executables.symbols_of(executable)
         if symbols is None:
             return Location(FrameType.NATIVE, address, executable.mapping)
+        self._read.add(symbols)
         return Location(
             symbols.frame_type(address), address, executable.mapping, symbols.lookup(address)
         )
+
+    def shed(self) -> None:
+        """Give back what an interval made resident of the worker's files: most names are cached from now on."""
+        for symbols in self._read:
+            symbols.shed()
+        self._read.clear()
+        self._kernel.shed()
+        self._executables.shed()
 
     def forget(self) -> None:
         """Name everything anew from now on: the kernel's names have changed."""

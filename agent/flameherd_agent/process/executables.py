@@ -223,6 +223,12 @@ class Executables:
             del self._by_key[key]
             del self._by_id[executable.id]
 
+    def shed(self) -> None:
+        """Give back what cold samples made resident of the tables' files."""
+        for executable in self._by_key.values():
+            if executable.table is not None:
+                executable.table.shed()
+
     def symbols_of(self, executable: Executable) -> SymbolIndex | None:
         """Its names, opened at first use. None if it has none or they cannot be read."""
         if executable.symbols is None and executable.symbols_path is not None:

@@ -16,7 +16,6 @@ not overlapping: `STARTS` u64, `SIZES` u32 (bytes), `NAMES` and `SYSTEM_NAMES` u
 Not here: where names come from (`kallsyms.py`, `elf_symbols.py`), Go's own tables (`gopclntab.py`).
 """
 
-import mmap
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from flameherd_agent.elf.filemap import FileMap
 from flameherd_agent.errors import ElfError
 from flameherd_agent.types import Line
 
@@ -43,7 +43,7 @@ U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-Buffer = bytes | bytearray | memoryview | mmap.mmap
+Buffer = bytes | bytearray | memoryview
 
 
 class SectionKind(IntEnum):
@@ -119,7 +119,8 @@ class FlatIndex:
     Raises `ElfError` when the file is no index, of another version, or damaged.
     """
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, file: FileMap | None = None) -> None:
+        self._file = file
         self._view = memoryview(data).cast("B").toreadonly()
         self._sections = _read_directory(self._view)
         self.starts: U64 = self._column(SectionKind.STARTS, np.uint64)
@@ -138,7 +139,13 @@ class FlatIndex:
             size = os.fstat(file.fileno()).st_size
             if size < _HEADER.size:
                 raise ElfError(f"symbol index {path.name}: {size} bytes are too few for a header")
-            return cls(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+            mapped = FileMap(file.fileno())
+        return cls(mapped.data, mapped)
+
+    def shed(self) -> None:
+        """Gives resident pages back: a lookup makes 16 pages resident for each one it touches."""
+        if self._file is not None:
+            self._file.shed()
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -34,6 +34,10 @@ class SymbolIndex:
         """Maps a file that `build_symbol_index` wrote. `ElfError` when it is damaged."""
         return cls(flat.FlatIndex.open(path))
 
+    def shed(self) -> None:
+        """Gives the resident pages of the index file back; lookups go on to work."""
+        self._index.shed()
+
     def lookup(self, address: FileAddress) -> tuple[Line, ...]:
         """The functions at an address, innermost inlined first, the physical one last; () =
         none."""

@@ -102,6 +102,10 @@ class KernelSymbols:
     def __len__(self) -> int:
         return len(self._index)
 
+    def shed(self) -> None:
+        """Gives the resident pages of the index file back; lookups go on to work."""
+        self._index.shed()
+
     def lookup(self, address: Address) -> Line | None:
         """The function at a kernel address, or None outside of every function."""
         return self._index.lookup(address)

@@ -15,7 +15,6 @@ is raised.
 import json
 import logging
 import os
-import secrets
 import shutil
 import socket
 import subprocess
@@ -80,7 +79,7 @@ class WorkerClient:
         command: tuple[str, ...] = (sys.executable, "-P", "-m", "flameherd_agent.worker.child"),
     ) -> None:
         self._cache = cache / TABLES
-        self._private = f"{_PRIVATE}{os.getpid()}-{secrets.token_hex(4)}"
+        self._private = f"{_PRIVATE}{os.getpid()}-{os.urandom(4).hex()}"
         self._time_limit_s = time_limit_s
         self._idle_s = idle_s
         self._command = command

@@ -70,6 +70,11 @@ class KernelNames:
             self._warned = text
             log.warning("%s", text)
 
+    def shed(self) -> None:
+        """Gives memory back that lookups made resident."""
+        if self._symbols is not None:
+            self._symbols.shed()
+
     def lookup(self, address: Address) -> Line | None:
         """The function at a kernel address, or None."""
         return None if self._symbols is None else self._symbols.lookup(address)
