@@ -37,8 +37,10 @@ _EVENTS_PERIOD_S: Final = 0.25
 _EVENTS_PAUSE_S: Final = 0.01
 """And at most this often: a storm of events does not wake the agent for each."""
 _HOUSEKEEPING_S: Final = 2.0
+_NAMES_WAIT_S: Final = 5.0
+"""An interval is held so long for names; sampling goes on meanwhile."""
 _BUSY_POLL_S: Final = 0.02
-"""While the worker owes answers."""
+"""While something is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,16 @@ class Engine:
 
     def __init__(self, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
-        self.sampler = Sampler(
-            self.options.cache, cold_bytes_per_second=self.options.cold_bytes_per_second
-        )
         self.worker = WorkerClient(self.options.cache)
+        # It gets ready while the kernel side is being loaded.
+        self.worker.start()
+        try:
+            self.sampler = Sampler(
+                self.options.cache, cold_bytes_per_second=self.options.cold_bytes_per_second
+            )
+        except BaseException:
+            self.worker.close()
+            raise
         self.slabs = SlabStore(self.sampler.loaded, self.options.max_slabs)
         self.executables = Executables(self.worker, self.slabs)
         self.processes = ProcessTable(self.sampler.loaded, self.executables)
@@ -95,6 +103,7 @@ class Engine:
         self._selector.register(self._cold_ring.fd, selectors.EVENT_READ)
         self._event_fds: set[int] = set()
         self._watch_events()
+        self._worker_socket = (-1, 0)
         now = time.monotonic()
         self._next_events = now
         self._events_pause = now
@@ -113,6 +122,18 @@ class Engine:
         for fd in now - self._event_fds:
             self._selector.register(fd, selectors.EVENT_READ)
         self._event_fds = now
+
+    def _watch_worker(self) -> None:
+        """Its socket changes when a child ends or is started."""
+        # The next child's socket may well have the same number.
+        now = (self.worker.fileno(), self.worker.children)
+        if now == self._worker_socket:
+            return
+        if self._worker_socket[0] >= 0:
+            self._selector.unregister(self._worker_socket[0])
+        if now[0] >= 0:
+            self._selector.register(now[0], selectors.EVENT_READ)
+        self._worker_socket = now
 
     # Selection
 
@@ -141,8 +162,7 @@ class Engine:
         """Wait for work, at most `timeout` seconds, and do what is there."""
         now = time.monotonic()
         wait = min(timeout, self._next_events - now, self._next_housekeeping - now)
-        if self.worker.pending or self.processes.held:
-            wait = min(wait, _BUSY_POLL_S)
+        self._watch_worker()
         ready = self._selector.select(max(0.0, wait))
         if ready and timeout:
             time.sleep(max(0.0, self._events_pause - time.monotonic()))
@@ -176,8 +196,11 @@ class Engine:
         return self.drain.flip()
 
     def profiles(self, interval: Interval) -> list[ResourceProfiles]:
-        """Name and label an interval."""
+        """Name and label an interval, once the names of new executables have been made."""
         self.kernel_names.refresh()
+        until = time.monotonic() + _NAMES_WAIT_S
+        while self.executables.naming and time.monotonic() < until:
+            self.step(_BUSY_POLL_S)
         labels = {slot: selection.labels for slot, selection in self._slots.items()}
         return self._assembler.assemble(interval, self.sampler.periods_ns, labels)
 

@@ -18,7 +18,7 @@ from flameherd_agent.model import Profile, ResourceProfiles, Sample
 from flameherd_agent.pipeline.assemble import SlotLabels
 from flameherd_agent.types import Pid, SlotId
 
-SETTLE_S: Final = 10.0
+SETTLE_S: Final = 20.0
 """How long cold samples may wait for their executables at the end."""
 _LONGEST_INTERVAL_S: Final = 5.0
 

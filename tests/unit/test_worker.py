@@ -21,7 +21,7 @@ from flameherd_agent.types import FileAddress, Pid
 from flameherd_agent.unwind.build import build_table
 from flameherd_agent.unwind.table import UnwindTable
 from flameherd_agent.worker.cache import Cache, CacheError, fallback_places
-from flameherd_agent.worker.client import FileAnswer, FileRequest, WorkerClient
+from flameherd_agent.worker.client import FileAnswer, FileRequest, NamesAnswer, WorkerClient
 from flameherd_agent.worker.snapshot import take_snapshot, without
 
 from tests.unit.elf_files import EH_FRAME, TEXT, Part, eh_frame, elf_file
@@ -39,13 +39,39 @@ def client(tmp_path: Path) -> Iterator[WorkerClient]:
 def collect(client: WorkerClient, limit_s: float = 60.0) -> list[FileAnswer]:
     """All answers to what is pending, as an event loop would take them."""
     answers: list[FileAnswer] = []
+    names_of(client, answers, None, limit_s)
+    return answers
+
+
+def names_of(
+    client: WorkerClient,
+    answers: list[FileAnswer],
+    names: list[NamesAnswer] | None,
+    limit_s: float = 60.0,
+) -> None:
+    """Adds what comes to `answers` and `names`."""
     until = time.monotonic() + limit_s
     while client.pending:
         assert time.monotonic() < until
         if client.fileno() >= 0:
             select.select([client.fileno()], [], [], 0.05)
-        answers += client.poll()
-    return answers
+        for answer in client.poll():
+            if isinstance(answer, FileAnswer):
+                answers.append(answer)
+            else:
+                assert names is not None
+                names.append(answer)
+
+
+def ask_names(client: WorkerClient, *paths: Path) -> list[NamesAnswer]:
+    """First the tables, then the names, as the agent does."""
+    answers = ask(client, *paths)
+    for path, answer in zip(paths, answers, strict=True):
+        client.submit_names(request_for(path), answer.content_key)
+    names: list[NamesAnswer] = []
+    names_of(client, [], names)
+    assert [name.error for name in names] == [""] * len(paths)
+    return names
 
 
 def request_for(path: Path, pid: int | None = None) -> FileRequest:
@@ -97,7 +123,6 @@ def test_libc_as_this_process_maps_it(client: WorkerClient) -> None:
     assert answer.rows == len(built)
     assert (loaded.pcs == built.pcs).all()
     assert (loaded.rule_table[loaded.rules] == built.rule_table[built.rules]).all()
-    assert SymbolIndex.open(Path(answer.symbols_path))
     vaddr, offset, size = answer.segments[0]
     assert elf.vaddr_to_offset(vaddr) == offset
     assert answer.size == LIBC.stat().st_size
@@ -118,22 +143,74 @@ def test_the_cache_answers_the_second_time(tmp_path: Path) -> None:
 def test_a_damaged_cache_entry_is_made_anew(client: WorkerClient) -> None:
     (answer,) = ask(client, LIBC)
     Path(answer.table_path).write_bytes(b"nonsense")
-    Path(answer.symbols_path).write_bytes(b"nonsense")
     (again,) = ask(client, LIBC)
     assert len(UnwindTable.load(Path(again.table_path))) == answer.rows
-    SymbolIndex.open(Path(again.symbols_path))
+    (names,) = ask_names(client, LIBC)
+    Path(names.symbols_path).write_bytes(b"nonsense")
+    (names,) = ask_names(client, LIBC)
+    assert len(SymbolIndex.open(Path(names.symbols_path)).lookup(malloc_in(LIBC))) == 1
+
+
+def malloc_in(path: Path) -> FileAddress:
+    """The address of a function that libc surely exports."""
+    text = subprocess.run(["nm", "-D", path], capture_output=True, text=True, check=True).stdout
+    line = next(line for line in text.splitlines() if " malloc@@" in line)
+    return FileAddress(int(line.split()[0], 16))
+
+
+def test_names_outlive_the_process(client: WorkerClient, tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(program({"f": TEXT}))
+    request = request_for(path)
+    number = client.submit(request)
+    (answer,) = collect(client)
+    assert answer.request == number
+    path.unlink()
+    for wanted in ("", "open"):  # the copy that was kept for the names is used up by them
+        names: list[NamesAnswer] = []
+        client.submit_names(request, answer.content_key)
+        names_of(client, [], names)
+        assert names[0].reason == wanted
+
+
+def test_names_of_another_content_are_refused(client: WorkerClient, tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(program({"f": TEXT}))
+    names: list[NamesAnswer] = []
+    client.submit_names(request_for(path), "0" * 32)
+    names_of(client, [], names)
+    assert names[0].reason == "changed"
+
+
+def test_tables_come_before_names(client: WorkerClient) -> None:
+    (answer,) = ask(client, LIBC)
+    python = Path(sys.executable).resolve()
+    order: list[type] = []
+    for _ in range(3):
+        client.submit_names(request_for(LIBC), answer.content_key)
+    client.submit(request_for(python))
+    until = time.monotonic() + 60
+    while client.pending:
+        assert time.monotonic() < until
+        select.select([client.fileno()], [], [], 0.05)
+        order += [type(answer) for answer in client.poll()]
+    assert order.index(FileAnswer) <= 1  # one request for names may have been under way
+    assert len(order) == 4
 
 
 def test_the_vdso(client: WorkerClient) -> None:
     for line in Path("/proc/self/maps").read_text().splitlines():
         if line.endswith("[vdso]"):
             start, end = (int(part, 16) for part in line.split()[0].split("-"))
-            client.submit(FileRequest(Pid(1), "[vdso]", (0, 0), 0, start, end, "vdso"))
+            request = FileRequest(Pid(1), "[vdso]", (0, 0), 0, start, end, "vdso")
+            client.submit(request)
     (answer,) = collect(client)
     assert answer.error == ""
     assert answer.rows > 5
-    names = SymbolIndex.open(Path(answer.symbols_path))
-    assert names is not None
+    names: list[NamesAnswer] = []
+    client.submit_names(request, answer.content_key)
+    names_of(client, [], names)
+    assert len(SymbolIndex.open(Path(names[0].symbols_path))._index) > 2
 
 
 def test_the_child_has_no_descriptor_of_ours_and_dies_with_us(tmp_path: Path) -> None:
@@ -182,8 +259,8 @@ def test_equal_build_ids_do_not_share_names(client: WorkerClient, tmp_path: Path
     answers = ask(client, real, forged, copy)
     assert len({a.gnu_build_id for a in answers}) == 1
     names = [
-        SymbolIndex.open(Path(a.symbols_path)).lookup(FileAddress(TEXT))[0].function
-        for a in answers
+        SymbolIndex.open(Path(found.symbols_path)).lookup(FileAddress(TEXT))[0].function
+        for found in ask_names(client, real, forged, copy)
     ]
     assert names == ["true_name", "fake_name", "true_name"]
     assert answers[0].content_key == answers[2].content_key != answers[1].content_key
@@ -284,9 +361,12 @@ def test_a_file_that_takes_too_much_memory(tmp_path: Path) -> None:
     module = (sys.executable, "-P", "-m", "flameherd_agent.worker.child")
     client = WorkerClient(tmp_path / "cache", command=(*module, "--headroom", str(24 << 20)))
     large = with_many_symbols(tmp_path / "sparse", 250 << 20)
-    first, second = ask(client, large, LIBC)
-    assert first.reason == "memory"
-    assert second.error == ""
+    names: list[NamesAnswer] = []
+    answers = ask(client, large, LIBC)
+    for path, answer in zip((large, LIBC), answers, strict=True):
+        client.submit_names(request_for(path), answer.content_key)
+    names_of(client, [], names)
+    assert [answer.reason for answer in names] == ["memory", ""]
     assert client.restarts == 0
     client.close()
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from flameherd_agent.kernel.abi import FrameKind
 from flameherd_agent.model import FrameType, Line, Location
-from flameherd_agent.process.executables import Executables
+from flameherd_agent.process.executables import Executable, Executables
 from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import Address, ExecutableId, FileAddress, Pid
 
@@ -64,7 +64,9 @@ class Namer:
         key = (word, pid if is_raw else 0)
         found = self._cache.get(key)
         if found is None:
-            found = self._keep(key, self._raw_location(word, pid) if is_raw else self._named(word))
+            found = self._raw_location(word, pid) if is_raw else self._named(word)
+            if is_raw or not self._names_due(word):
+                self._keep(key, found)
         return found
 
     def _keep(self, key: tuple[int, int], location: Location) -> Location:
@@ -80,10 +82,16 @@ class Namer:
         line = self._raw.lookup(pid, Address(address))
         return Location(FrameType.NATIVE, address, None, (line,) if line is not None else ())
 
+    def _executable(self, word: int) -> Executable | None:
+        return self._executables.get(ExecutableId((word >> _EXECUTABLE_SHIFT) & _EXECUTABLE_MASK))
+
+    def _names_due(self, word: int) -> bool:
+        executable = self._executable(word)
+        return executable is not None and executable.names_due
+
     def _named(self, word: int) -> Location:
-        number = ExecutableId((word >> _EXECUTABLE_SHIFT) & _EXECUTABLE_MASK)
         address = FileAddress(word & _ADDRESS_MASK)
-        executable = self._executables.get(number)
+        executable = self._executable(word)
         if executable is None:
             return Location(FrameType.NATIVE, address, None)
         symbols = self._executables.symbols_of(executable)

@@ -1,6 +1,7 @@
 """Executables: from the file that a mapping shows to an id in frame words, rows in the kernel and names.
 
 The worker opens and parses the file; until it answers, the executable is `WANTED` and samples that meet it go cold.
+Its names come later, in an answer of their own: samples do not wait for them, an interval's end does.
 Executables of the same content share rows. An executable that no process maps is kept for a while, since the next
 process of the same program is likely, and its id is never used for another file: a late sample would be mis-named.
 """
@@ -23,7 +24,7 @@ from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import ExecutableId, Pid
 from flameherd_agent.unwind.slabs import NO_ROWS_TABLE, PENDING_TABLE, LoadedPart, SlabStore
 from flameherd_agent.unwind.table import UnwindTable
-from flameherd_agent.worker.client import FileAnswer, FileRequest, WorkerClient
+from flameherd_agent.worker.client import FileAnswer, FileRequest, NamesAnswer, WorkerClient
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Executable:
     parts: tuple[LoadedPart, ...] = ()
     symbols_path: Path | None = None
     symbols: SymbolIndex | None = None
+    names_due: bool = True
+    """Its names are still being made."""
     tries: int = 0
     others: deque[tuple[Pid, Region]] = field(default_factory=lambda: deque(maxlen=_MAX_TRIES))
     """Through which else it can be read if the process that the worker was told of is gone."""
@@ -81,7 +84,8 @@ class Executables:
         self._slabs = slabs
         self._by_key: dict[FileKey, Executable] = {}
         self._by_id: dict[ExecutableId, Executable] = {}
-        self._requests: dict[int, Executable] = {}
+        self._requests: dict[int, tuple[Executable, FileRequest]] = {}
+        self._naming: dict[int, Executable] = {}
         self._ids = itertools.count(1)
         self.unreadable: dict[str, int] = {}
         """{reason: executables}"""
@@ -132,7 +136,7 @@ class Executables:
             end=region.end,
             kind="vdso" if region.file == VDSO_FILE else "file",
         )
-        self._requests[self._worker.submit(request)] = executable
+        self._requests[self._worker.submit(request)] = (executable, request)
 
     def leave(self, cookie: int, executables: Iterable[Executable]) -> None:
         """The process maps these no longer."""
@@ -146,17 +150,20 @@ class Executables:
         """Take the worker's answers. Returns cookies of the processes that they change."""
         changed: set[int] = set()
         for answer in self._worker.poll():
-            executable = self._requests.pop(answer.request, None)
-            if executable is not None:
-                self._take(executable, answer)
-                changed |= executable.users
+            if isinstance(answer, NamesAnswer):
+                self._take_names(self._naming.pop(answer.request), answer)
+                continue
+            executable, request = self._requests.pop(answer.request)
+            self._take(executable, request, answer)
+            changed |= executable.users
         return changed
 
     @property
-    def pending(self) -> int:
-        return len(self._requests)
+    def naming(self) -> int:
+        """Executables whose names are being made."""
+        return len(self._naming)
 
-    def _take(self, executable: Executable, answer: FileAnswer) -> None:
+    def _take(self, executable: Executable, request: FileRequest, answer: FileAnswer) -> None:
         if answer.error:
             if executable.others and executable.tries < _MAX_TRIES:
                 # Newest first: the one that is most likely to be still there.
@@ -174,19 +181,28 @@ class Executables:
         executable.segments = tuple(answer.segments)
         try:
             executable.table = UnwindTable.load(Path(answer.table_path))
-            executable.symbols_path = Path(answer.symbols_path) if answer.symbols_path else None
         except (ElfError, OSError) as error:
             self._refuse(executable, "cache", str(error))
             return
         executable.state = State.READY
         executable.others.clear()
+        self._naming[self._worker.submit_names(request, answer.content_key)] = executable
         if len(executable.table.pcs):
             executable.parts = self._slabs.acquire(executable.content, executable.table) or ()
             # The rows are in the kernel now; user space needs them again only for cold samples.
             executable.table.shed()
 
+    def _take_names(self, executable: Executable, answer: NamesAnswer) -> None:
+        executable.names_due = False
+        if answer.error:
+            path = executable.mapping.path
+            log.info("functions of %s stay unnamed: %s", path, answer.error)
+        else:
+            executable.symbols_path = Path(answer.symbols_path)
+
     def _refuse(self, executable: Executable, reason: str, detail: str) -> None:
         executable.state = State.UNREADABLE
+        executable.names_due = False
         executable.reason = detail
         self.unreadable[reason] = self.unreadable.get(reason, 0) + 1
         log.info("executable %s is unreadable: %s", executable.mapping.path, detail)

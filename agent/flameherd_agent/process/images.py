@@ -30,6 +30,8 @@ GONE_NS: Final = 10_000_000_000
 MAX_EVENTS: Final = 40_000
 _MAX_DEPTH: Final = 16
 """Generations of fork that are followed back to an exec."""
+_MAX_EXECS: Final = 3
+"""Programs of one process that are remembered besides the present one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,19 @@ class _Life:
     executed_ns: int = 0
     maps: list[MapEvent] = field(default_factory=list)
     ended_ns: int = 0
+    """When it ended or executed another program."""
+    before: "_Life | None" = None
+    """What the process was before its last exec: its samples may still be under way."""
+
+    def at(self, time_ns: int) -> "_Life":
+        """What the process was at a time; the earliest that is known if that was before."""
+        life = self
+        while life.before is not None and time_ns < life.executed_ns:
+            life = life.before
+        return life
+
+    def events(self) -> int:
+        return 1 + len(self.maps) + (self.before.events() if self.before is not None else 0)
 
 
 class ImageLog:
@@ -72,8 +87,11 @@ class ImageLog:
             self._events += 1
         elif isinstance(event, CommEvent):
             if event.exec:
-                self._forget(event.pid)
-                self._lives[event.pid] = _Life(event.time_ns, None, event.time_ns)
+                before = self._lives.pop(event.pid, None)
+                if before is not None:
+                    before.ended_ns = event.time_ns
+                    self._cut(before)
+                self._lives[event.pid] = _Life(event.time_ns, None, event.time_ns, before=before)
                 self._events += 1
         elif isinstance(event, ExitEvent):
             life = self._lives.get(event.pid)
@@ -93,14 +111,24 @@ class ImageLog:
         for pid in settled:
             self._forget(pid)
         while self._events > MAX_EVENTS:
-            pid, life = self._lives.popitem(last=False)
-            self._events -= 1 + len(life.maps)
+            _, life = self._lives.popitem(last=False)
+            self._events -= life.events()
             self.forgotten += 1
+
+    def _cut(self, life: _Life) -> None:
+        """Forget what is more than `_MAX_EXECS` programs ago."""
+        for _ in range(_MAX_EXECS - 1):
+            if life.before is None:
+                return
+            life = life.before
+        if life.before is not None:
+            self._events -= life.before.events()
+            life.before = None
 
     def _forget(self, pid: Pid) -> None:
         life = self._lives.pop(pid, None)
         if life is not None:
-            self._events -= 1 + len(life.maps)
+            self._events -= life.events()
 
     def image(self, pid: Pid, time_ns: int) -> Image:
         """The image of `pid` at `time_ns`. Raises ProcessGone if neither the log nor /proc knows it.
@@ -116,7 +144,7 @@ class ImageLog:
             except ProcessGone:
                 if life is None:
                     raise
-        return self._from_log(pid, life, 0)
+        return self._from_log(pid, life.at(time_ns), 0)
 
     def _from_log(self, pid: Pid, life: _Life, depth: int) -> Image:
         regions: tuple[Region, ...] = ()
@@ -128,7 +156,7 @@ class ImageLog:
             if parent is None:
                 inherited = Image(tuple(read_maps(life.parent)), _program(life.parent), True)
             else:
-                inherited = self._from_log(life.parent, parent, depth + 1)
+                inherited = self._from_log(life.parent, parent.at(life.started_ns), depth + 1)
             regions, program = inherited.regions, inherited.program
         if life.maps and not program:
             program = life.maps[0].path

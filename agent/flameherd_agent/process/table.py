@@ -9,14 +9,13 @@ the kernel, exec and exit delete them there, and this table follows by the event
 import logging
 import struct
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from flameherd_agent.errors import ProcessGone
-from flameherd_agent.kernel.abi import ColdRecord, Limit, Mapping, Outcome, Process
+from flameherd_agent.kernel.abi import Limit, Mapping, Outcome, Process
 from flameherd_agent.kernel.extents import Extents
 from flameherd_agent.kernel.loader import Loaded
 from flameherd_agent.kernel.perf import (
@@ -28,6 +27,7 @@ from flameherd_agent.kernel.perf import (
     ProcessEvent,
 )
 from flameherd_agent.process.executables import NO_EXECUTABLE, Executable, Executables, State
+from flameherd_agent.process.held import Held, HeldSamples
 from flameherd_agent.process.images import ImageLog
 from flameherd_agent.process.maps import Region
 from flameherd_agent.types import ExecutableId, Pid
@@ -36,16 +36,11 @@ from flameherd_agent.unwind.table import UnwindTable
 
 log = logging.getLogger(__name__)
 
-HELD_BYTES: Final = 32 << 20
-"""Cap of copied stacks that wait for their executables, in bytes."""
-
-HOLD_NS: Final = 8_000_000_000
+HOLD_NS: Final = 20_000_000_000
 """A cold sample waits this long for the worker, then it is unwound with what is there."""
 
 REMEMBER_NS: Final = 30_000_000_000
 """An ended process is remembered this long: its samples may still be in the count maps."""
-
-_KERNEL_WORDS: Final = int(Limit.COLD_KERNEL_WORDS)
 
 
 class ColdSample(NamedTuple):
@@ -88,6 +83,8 @@ class TrackedProcess:
     stale: bool = False
     """The mappings have changed since they were read."""
     from_log: bool = False
+    last_cold_ns: int = 0
+    """When its last cold sample was taken (CLOCK_MONOTONIC)."""
     ended_ns: int = 0
 
     def view(self, time_ns: int) -> _View:
@@ -120,14 +117,6 @@ def _spans(view: _View) -> list[_UserSpan]:
 
 
 @dataclass(slots=True)
-class _Held:
-    data: bytes
-    record: Any
-    arrived_ns: int
-    process: TrackedProcess | None
-
-
-@dataclass(slots=True)
 class TableStats:
     """Counters of this table, since the start."""
 
@@ -154,8 +143,7 @@ class ProcessTable:
         self._log = ImageLog()
         self._processes: dict[int, TrackedProcess] = {}  # by cookie
         self._current: dict[Pid, TrackedProcess] = {}
-        self._held: deque[_Held] = deque()
-        self._held_bytes = 0
+        self._held = HeldSamples()
         self._with_earlier: list[TrackedProcess] = []
         self._changed: set[int] = set()  # cookies
         self._generation = 0
@@ -240,7 +228,8 @@ class ProcessTable:
 
     def cold(self, data: bytes) -> None:
         """A record of `fh_cold_ring`."""
-        record = np.frombuffer(data, ColdRecord, 1)[0]
+        held = Held(data, None, time.monotonic_ns())
+        record = held.record
         pid, cookie = Pid(int(record["tgid"])), int(record["cookie"])
         process = self._processes.get(cookie)
         if process is None:
@@ -249,12 +238,10 @@ class ProcessTable:
             # Its executables are all there, and yet a sample was cold: the mappings are out of date, or the kernel's
             # entry is gone.
             self._mark_stale(process)
-        self._held.append(_Held(data, record, time.monotonic_ns(), process))
-        self._held_bytes += len(data)
-        while self._held_bytes > HELD_BYTES:
-            dropped = self._held.popleft()
-            self._held_bytes -= len(dropped.data)
-            self.stats.cold_dropped += 1
+        if process is not None:
+            process.last_cold_ns = int(record["time_ns"])
+        held.owner = process
+        self._held.add(held)
 
     def _load(self, pid: Pid, cookie: int, time_ns: int) -> TrackedProcess | None:
         try:
@@ -359,42 +346,44 @@ class ProcessTable:
     def _unwind_held(self) -> list[ColdSample]:
         """Unwind what no longer waits, each sample by what was mapped when it was taken."""
         now = time.monotonic_ns()
-        samples: list[ColdSample] = []
-        still: deque[_Held] = deque()
+        waiting: set[int] = set()
+        views: dict[int, bool] = {}  # by the identity of the view: whether it waits
+
+        def ready(held: Held) -> bool:
+            process: TrackedProcess | None = held.owner
+            if process is None or now - held.arrived_ns >= HOLD_NS:
+                return True
+            view = process.view(int(held.record["time_ns"]))
+            if id(view) not in views:
+                views[id(view)] = _waiting(view)
+            if views[id(view)]:
+                waiting.add(id(process))
+            return not views[id(view)]
+
+        taken, dropped = self._held.take(ready)
+        self.stats.cold_dropped += dropped
         spans: dict[int, list[_UserSpan]] = {}  # by the identity of the view
-        for held in self._held:
-            process = held.process
-            view = process.view(int(held.record["time_ns"])) if process is not None else {}
-            if _waiting(view) and now - held.arrived_ns < HOLD_NS:
-                still.append(held)
-                continue
-            self._held_bytes -= len(held.data)
-            if process is not None and id(view) not in spans:
-                spans[id(view)] = _spans(view)
-            samples.append(self._unwind(held, spans[id(view)] if process is not None else []))
-        self._held = still
-        waited_for = {id(held.process) for held in still}
+        samples = [self._unwind(held, spans) for held in taken]
         for process in self._with_earlier:
-            if id(process) not in waited_for:
+            if id(process) not in waiting:
                 process.earlier.clear()
         self._with_earlier = [process for process in self._with_earlier if process.earlier]
         return samples
 
-    def _unwind(self, held: _Held, spans: list[_UserSpan]) -> ColdSample:
+    def _unwind(self, held: Held, spans: dict[int, list[_UserSpan]]) -> ColdSample:
         record = held.record
-        kernel_frames = int(record["kernel_frames"])
-        at = ColdRecord.itemsize
-        kernel = struct.unpack_from(f"<{kernel_frames}Q", held.data, at)
-        stack_at = at + 8 * _KERNEL_WORDS
-        stack = CopiedStack(
-            int(record["registers"]["sp"]),
-            held.data[stack_at : stack_at + int(record["stack_bytes"])],
-        )
-        if held.process is None or not stack.data:
+        process: TrackedProcess | None = held.owner
+        words = held.kernel_words()
+        kernel = struct.unpack(f"<{len(words) // 8}Q", words)
+        stack = CopiedStack(int(record["registers"]["sp"]), held.stack())
+        if process is None or not stack.data:
             user: list[int] = []
             outcome = Outcome.COLD_DROPPED
         else:
-            user, outcome = unwind(spans, record["registers"], stack)
+            view = process.view(int(record["time_ns"]))
+            if id(view) not in spans:
+                spans[id(view)] = _spans(view)
+            user, outcome = unwind(spans[id(view)], record["registers"], stack)
         self.stats.cold_unwound += 1
         self.stats.outcomes[outcome] = self.stats.outcomes.get(outcome, 0) + 1
         return ColdSample(record, kernel, tuple(user), outcome)

@@ -49,7 +49,10 @@ def main() -> int:
     memory = MemoryLimit(arguments.headroom) if arguments.headroom else MemoryLimit()
     context = Context(Cache(arguments.cache, arguments.private), memory)
     with socket.socket(fileno=os.dup(0)) as connection:
-        return _serve(connection, context, arguments.idle)
+        try:
+            return _serve(connection, context, arguments.idle)
+        except (BrokenPipeError, ConnectionResetError):
+            return 0  # the agent has closed it
 
 
 def _confine(parent: int) -> None:
@@ -91,7 +94,7 @@ def _answer(context: "Context", request: Message) -> Message:
     from flameherd_agent.worker.cache import CacheError
     from flameherd_agent.worker.jobs import JOBS, JobError
 
-    context.memory.begin()
+    context.begin()
     try:
         return JOBS[request["kind"]](context, request)
     except JobError as error:

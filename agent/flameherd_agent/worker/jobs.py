@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flameherd_agent.elf.identity import identify
@@ -22,13 +22,17 @@ from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import Pid
 from flameherd_agent.unwind.table import UnwindTable
 from flameherd_agent.worker import protocol
-from flameherd_agent.worker.cache import Cache, CacheError
+from flameherd_agent.worker.cache import Cache
 from flameherd_agent.worker.limits import MemoryLimit
 from flameherd_agent.worker.protocol import Message
 from flameherd_agent.worker.snapshot import Snapshot, take_snapshot
 from flameherd_agent.worker.tables import full_table
 
 _MAX_SEGMENTS = 64
+MAX_KEPT_BYTES = 48 << 20
+"""Of copies that wait for their names. node's is 40 MB."""
+
+Key = tuple[str, ...]
 
 
 class JobError(FlameherdError):
@@ -40,18 +44,69 @@ class JobError(FlameherdError):
 
 
 @dataclass(slots=True)
+class _Copy:
+    """A file that was read, kept until its names are made."""
+
+    snapshot: Snapshot
+    size: int
+
+
+@dataclass(slots=True)
 class Context:
     """What jobs share."""
 
     cache: Cache
     memory: MemoryLimit
+    copies: dict[Key, _Copy] = field(default_factory=dict)
+    """Oldest first."""
+
+    def begin(self) -> None:
+        """A new request."""
+        self.memory.begin(sum(copy.size for copy in self.copies.values()))
+
+    def keep(self, key: Key, copy: _Copy) -> None:
+        """Until `names_job` asks for it, or newer ones need the room."""
+        self.copies.pop(key, None)
+        self.copies[key] = copy
+        while (
+            len(self.copies) > 1
+            and sum(kept.snapshot.copied for kept in self.copies.values()) > MAX_KEPT_BYTES
+        ):
+            del self.copies[next(iter(self.copies))]
 
 
 Job = Callable[[Context, Message], Message]
 
 
+def _key(request: Message) -> Key:
+    fields = ("pid", "path", "device", "inode", "start", "end")
+    return tuple(str(request[field]) for field in fields)
+
+
 def file_job(context: Context, request: Message) -> Message:
-    """A mapped file: its ids, its unwind table, its names."""
+    """A mapped file: its ids and its unwind table."""
+    return _table_answer(context, request, _read_file(context, request))
+
+
+def vdso_job(context: Context, request: Message) -> Message:
+    """The same of the vDSO."""
+    return _table_answer(context, request, _read_vdso(request))
+
+
+def names_job(context: Context, request: Message) -> Message:
+    """The names of a file whose table was made: from the copy, if it is still there."""
+    vdso = request["of"] == "vdso"
+    copy = context.copies.pop(_key(request), None)
+    if copy is None:
+        copy = _read_vdso(request) if vdso else _read_file(context, request)
+    if copy.snapshot.key != request["content_key"]:
+        raise JobError(protocol.CHANGED, f"{request['path']!r} is another file by now")
+    debug_files = None if vdso else _DebugFiles(Pid(request["pid"]), context.memory)
+    path, warning = _names(context.cache, copy.snapshot, request["path"], debug_files)
+    return {"symbols_path": os.fspath(path), "warning": context.cache.warning or warning}
+
+
+def _read_file(context: Context, request: Message) -> _Copy:
     major, minor = request["device"]
     mapped = MappedFile(
         Pid(request["pid"]),
@@ -72,12 +127,11 @@ def file_job(context: Context, request: Message) -> Message:
             raise JobError(protocol.CHANGED, f"{mapped.path!r} was written to while it was read")
     finally:
         opened.close()
-    debug_files = _DebugFiles(mapped.pid, context.memory)
-    return _results(context, snapshot, opened.size, mapped.path, debug_files)
+    return _Copy(snapshot, opened.size)
 
 
-def vdso_job(context: Context, request: Message) -> Message:
-    """The vDSO: the kernel maps the same image into every 64-bit process, so the worker's own."""
+def _read_vdso(request: Message) -> _Copy:
+    """The kernel maps the same image into every 64-bit process, so the worker's own."""
     wanted = request["end"] - request["start"]
     with open("/proc/self/maps", "rb") as maps:  # noqa: PTH123 - no size to read up to
         for line in maps:
@@ -92,10 +146,9 @@ def vdso_job(context: Context, request: Message) -> Message:
                 fd = os.memfd_create("vdso")
                 try:
                     os.write(fd, image)
-                    snapshot = take_snapshot(fd, len(image))
+                    return _Copy(take_snapshot(fd, len(image)), len(image))
                 finally:
                     os.close(fd)
-                return _results(context, snapshot, len(image), "[vdso]", None)
     raise JobError(protocol.OPEN, "the kernel has no vDSO")
 
 
@@ -110,7 +163,12 @@ def kallsyms_job(context: Context, request: Message) -> Message:
     return {"path": os.fspath(path)}
 
 
-JOBS: dict[str, Job] = {"file": file_job, "vdso": vdso_job, "kallsyms": kallsyms_job}
+JOBS: dict[str, Job] = {
+    "file": file_job,
+    "vdso": vdso_job,
+    "names": names_job,
+    "kallsyms": kallsyms_job,
+}
 
 
 class _DebugFiles:
@@ -147,27 +205,25 @@ class _DebugFiles:
             opened.close()
 
 
-def _results(
-    context: Context, snapshot: Snapshot, size: int, path: str, debug: _DebugFiles | None
-) -> Message:
+def _table_answer(context: Context, request: Message, copy: _Copy) -> Message:
+    snapshot = copy.snapshot
     elf = snapshot.elf
     table_path, rows, problem = _table(context.cache, snapshot)
-    symbols_path, warning = _names(context.cache, snapshot, path, debug)
     identity = identify(elf)
     loads = [s for s in elf.segments if s.type == PT_LOAD]
     loads.sort(key=lambda s: not s.flags & PF_X)
+    context.keep(_key(request), copy)
     return {
         "content_key": snapshot.key,
         "gnu_build_id": identity.gnu_build_id,
         "go_build_id": identity.go_build_id,
         "htlhash": identity.htlhash,
-        "size": size,
+        "size": copy.size,
         "table_path": os.fspath(table_path),
-        "symbols_path": "" if symbols_path is None else os.fspath(symbols_path),
         "rows": rows,
         "segments": [(s.vaddr, s.offset, s.filesz) for s in loads[:_MAX_SEGMENTS]],
         "is_go": snapshot.is_go,
-        "warning": context.cache.warning or problem or warning,
+        "warning": context.cache.warning or problem,
     }
 
 
@@ -186,8 +242,8 @@ def _table(cache: Cache, snapshot: Snapshot) -> tuple[Path, int, str]:
 
 def _names(
     cache: Cache, snapshot: Snapshot, path: str, debug: _DebugFiles | None
-) -> tuple[Path | None, str]:
-    """(path of the symbol index or None, what went wrong or "").
+) -> tuple[Path, str]:
+    """(path of the symbol index, what went wrong without spoiling it or "").
 
     A debug file is chosen by build id, which anyone can forge, and lies in the container: so its
     content is part of the name that the index is stored by.
@@ -213,7 +269,4 @@ def _names(
         summary = build_symbol_index(snapshot.elf, to, opener=opener, path=path)
         problems.extend(summary.problems)
 
-    try:
-        return cache.add(name, write), "; ".join(problems)
-    except (ElfError, CacheError) as error:
-        return None, f"no names: {error}"
+    return cache.add(name, write), "; ".join(problems)

@@ -21,9 +21,9 @@ class MemoryLimit:
         self._limit = 0
         self.begin()
 
-    def begin(self) -> None:
-        """A new request: no copies yet."""
-        self._set(self._idle)
+    def begin(self, kept: int = 0) -> None:
+        """A new request: no copies yet but those of `kept` bytes that earlier ones left."""
+        self._set(self._idle + kept)
 
     def grow(self, size: int) -> None:
         """Room for the sparse copy of one more file of that size."""

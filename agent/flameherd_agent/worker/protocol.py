@@ -4,6 +4,9 @@ A request is `{"id": …, "kind": …, …}`, an answer `{"id": …}` with resul
 sentence) and `reason` (a word to count by). The worker's first line is `{"ready": true}`. Requests
 are answered in order. Paths travel as `surrogateescape` strings.
 
+A file is asked for twice: first for its unwind table, which samples wait for, then for its names,
+which are needed at an interval's end only.
+
 Light imports only: the agent has them in memory all the time.
 """
 
@@ -70,8 +73,6 @@ class FileAnswer:
     size: int = 0
     table_path: str = ""
     """An `UnwindTable`, possibly without rows."""
-    symbols_path: str = ""
-    """A `SymbolIndex`; "" when the names could not be read."""
     rows: int = 0
     segments: tuple[tuple[int, int, int], ...] = ()
     """(address in the file, file offset, bytes in the file) of loadable segments, code first."""
@@ -80,8 +81,27 @@ class FileAnswer:
     """What was wrong without spoiling the answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class NamesAnswer:
+    """What became of a request for names. With `error` set nothing else but `reason` is."""
+
+    request: int
+    """What `submit_names` returned."""
+    error: str = ""
+    reason: str = ""
+    symbols_path: str = ""
+    """A `SymbolIndex`."""
+    warning: str = ""
+
+
 def file_answer(request: int, message: Message) -> FileAnswer:
     """The answer to a file request from a message of the worker."""
     fields = {k: v for k, v in message.items() if k in FileAnswer.__dataclass_fields__}
     fields["segments"] = tuple((int(a), int(b), int(c)) for a, b, c in fields.get("segments", ()))
     return FileAnswer(**{**fields, "request": request})
+
+
+def names_answer(request: int, message: Message) -> NamesAnswer:
+    """The answer to a request for names from a message of the worker."""
+    fields = {k: v for k, v in message.items() if k in NamesAnswer.__dataclass_fields__}
+    return NamesAnswer(**{**fields, "request": request})

@@ -54,6 +54,8 @@ class Snapshot:
     elf: ElfFile
     key: str
     is_go: bool
+    copied: int
+    """Bytes of memory that it takes."""
 
 
 def take_snapshot(fd: int, size: int, *, whole: bool = False) -> Snapshot:
@@ -75,7 +77,7 @@ def take_snapshot(fd: int, size: int, *, whole: bool = False) -> Snapshot:
     elf = ElfFile(reader.copy)
     is_go = bool(elf.sections) and may_be_go(elf)
     reader.read(without([(0, size)], [] if whole else _unread(elf, is_go)))
-    return Snapshot(elf, reader.digest.hexdigest()[:32], is_go)
+    return Snapshot(elf, reader.digest.hexdigest()[:32], is_go, reader.copied)
 
 
 class _Reader:
@@ -92,6 +94,11 @@ class _Reader:
         self._size = size
         self._done: list[Range] = []
         self._left = MAX_COPIED_BYTES
+
+    @property
+    def copied(self) -> int:
+        """Bytes copied so far."""
+        return MAX_COPIED_BYTES - self._left
 
     def number(self, offset: int, size: int) -> int:
         """An unsigned number that was read before; 0 outside the file."""
