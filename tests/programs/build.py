@@ -126,6 +126,8 @@ RECIPES: dict[str, Recipe] = {
     "two_threads": _c("two_threads", "-pthread"),
     "execstorm": _c("execstorm"),
     "tiny": _c("tiny"),
+    "forker": _c("forker"),
+    "map_load": _c("map_load"),
 }
 
 

@@ -25,7 +25,7 @@ from flameherd_agent.elf.open import open_in_root
 from flameherd_agent.errors import ElfError, EnvironmentProblem
 from flameherd_agent.kernel.bpf import Map, MapDefinition, MapType, ProgramType, load_program
 from flameherd_agent.kernel.loader import SYSTEM_PYTHON
-from flameherd_agent.kernel.perf import Ticks
+from flameherd_agent.kernel.ticks import Ticks
 from flameherd_agent.metadata.hierarchy import PidsHierarchy
 from flameherd_agent.types import Pid
 

@@ -1,15 +1,17 @@
-"""perf_event_open(2): the sampling tick of each CPU, and the stream of process events.
+"""perf_event_open(2): events of one CPU, and the stream of process events.
 
 Layouts: Linux `include/uapi/linux/perf_event.h` (struct perf_event_attr, PERF_RECORD_*).
 """
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
 import platform
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +24,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _TYPE_SOFTWARE: Final = 1
 _COUNT_CPU_CLOCK: Final = 0
 _COUNT_DUMMY: Final = 9
+
+_FORMAT_TIME_ENABLED: Final = 1 << 0
 
 _SAMPLE_TID: Final = 1 << 1
 _SAMPLE_TIME: Final = 1 << 2
@@ -74,7 +78,7 @@ def _attributes(config: int, period: int, sample_type: int, flags: int, wakeup: 
         config,
         period,
         sample_type,
-        0,
+        _FORMAT_TIME_ENABLED,
         flags,
         wakeup,
         0,
@@ -101,52 +105,24 @@ def online_cpus() -> list[int]:
     return cpus
 
 
-class Ticks:
-    """A `cpu-clock` event with a BPF program on every CPU. Closing it stops sampling.
-
-    `cpu-clock` counts nanoseconds, so its sample period is a time; idle CPUs do not fire.
-    """
-
-    def __init__(self, program_fd: int, period_ns: int) -> None:
-        self.period_ns = period_ns
-        self._program_fd = program_fd
-        self._fds: dict[int, int] = {}
-        try:
-            for cpu in online_cpus():
-                self._add(cpu)
-        except OSError as error:
-            self.close()
-            raise EnvironmentProblem(
-                f"cannot sample: {error.strerror}. The agent needs CAP_PERFMON (or root); "
-                "`flameherd doctor` tells more."
-            ) from error
-
-    def _add(self, cpu: int) -> None:
-        flags = _DISABLED | _EXCLUDE_IDLE
-        fd = _open(_attributes(_COUNT_CPU_CLOCK, self.period_ns, 0, flags, 0), -1, cpu)
-        self._fds[cpu] = fd
-        fcntl.ioctl(fd, _IOC_SET_BPF, self._program_fd)
+def open_tick(cpu: int, period_ns: int, program_fd: int) -> int:
+    """A `cpu-clock` event of a CPU that runs a BPF program each `period_ns`, but not while it idles."""
+    flags = _DISABLED | _EXCLUDE_IDLE
+    fd = _open(_attributes(_COUNT_CPU_CLOCK, period_ns, 0, flags, 0), -1, cpu)
+    try:
+        fcntl.ioctl(fd, _IOC_SET_BPF, program_fd)
         fcntl.ioctl(fd, _IOC_ENABLE, 0)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
-    def follow_cpus(self) -> tuple[list[int], list[int]]:
-        """Open events on CPUs that came online, drop those of CPUs that went. Returns (came, went)."""
-        now = set(online_cpus())
-        went = sorted(set(self._fds) - now)
-        came = sorted(now - set(self._fds))
-        for cpu in went:
-            os.close(self._fds.pop(cpu))
-        for cpu in came:
-            self._add(cpu)
-        return came, went
 
-    def counts_ns(self) -> dict[int, int]:
-        """{CPU: nanoseconds for which its event has been enabled, idle time included}."""
-        return {cpu: struct.unpack("<Q", os.read(fd, 8))[0] for cpu, fd in self._fds.items()}
-
-    def close(self) -> None:
-        for fd in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+def enabled_ns(fd: int) -> int:
+    """Nanoseconds for which an event has been enabled, idle time included. It stands still, or reads as 0, once the
+    kernel has switched the event off with its CPU."""
+    answer = os.read(fd, 16)
+    return int(struct.unpack("<QQ", answer)[1]) if len(answer) == 16 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +218,10 @@ def parse_record(kind: int, misc: int, body: bytes) -> ProcessEvent | None:
     return None
 
 
+def _parsed(records: Iterable[tuple[int, int, bytes]]) -> list[ProcessEvent]:
+    return [event for record in records if (event := parse_record(*record)) is not None]
+
+
 class ProcessEvents:
     """PERF_RECORD_MMAP2/COMM/FORK/EXIT of every process, from a dummy event on each CPU.
 
@@ -251,6 +231,8 @@ class ProcessEvents:
     def __init__(self, pages: int = 64) -> None:
         self._size = pages * mmap.PAGESIZE
         self._rings: dict[int, tuple[int, mmap.mmap]] = {}
+        self._enabled_ns: dict[int, int] = {}
+        self._left: list[ProcessEvent] = []
         try:
             for cpu in online_cpus():
                 self._add(cpu)
@@ -273,14 +255,27 @@ class ProcessEvents:
             raise
 
     def follow_cpus(self) -> None:
-        """Open rings on CPUs that came online, drop those of CPUs that went."""
+        """Open rings on CPUs that came online, drop those of CPUs that went.
+
+        A CPU that went and came back in the meantime took its event with it: what it had to tell is lost.
+        """
         now = set(online_cpus())
-        for cpu in sorted(set(self._rings) - now):
+        enabled = {cpu: enabled_ns(fd) for cpu, (fd, _) in self._rings.items()}
+        ended = {cpu for cpu, ns in enabled.items() if ns == self._enabled_ns.get(cpu)}
+        for cpu in sorted((set(self._rings) - now) | ended):
             fd, ring = self._rings.pop(cpu)
+            self._left += _parsed(self._records(ring))
             ring.close()
             os.close(fd)
+        if ended & now:
+            self._left.append(LostEvent(len(ended & now), time.monotonic_ns()))
         for cpu in sorted(now - set(self._rings)):
-            self._add(cpu)
+            try:
+                self._add(cpu)
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # it went just now
+                    raise
+        self._enabled_ns = {cpu: enabled.get(cpu, -1) for cpu in self._rings}
 
     def filenos(self) -> list[int]:
         """Readable when a record has come (the watermark is one byte). The reader sees to it that it does not wake
@@ -290,32 +285,32 @@ class ProcessEvents:
     def raw(self) -> Iterator[tuple[int, int, bytes]]:
         """Every waiting record as (type, misc, body), CPU by CPU: across CPUs, order by time."""
         for _, ring in self._rings.values():
-            head, tail = struct.unpack_from("<QQ", ring, 1024)
-            # Up to one copy of the ring: bytes that wrap are joined.
-            size, base = self._size, mmap.PAGESIZE
-            begin, end = tail % size, head % size
-            if head == tail:
-                continue
-            if begin < end:
-                data = ring[base + begin : base + end]
-            else:
-                data = ring[base + begin : base + size] + ring[base : base + end]
-            struct.pack_into("<Q", ring, 1032, head)
-            at = 0
-            while at + 8 <= len(data):
-                kind, misc, length = _HEADER.unpack_from(data, at)
-                if length < 8:
-                    break
-                yield kind, misc, data[at + 8 : at + length]
-                at += length
+            yield from self._records(ring)
+
+    def _records(self, ring: mmap.mmap) -> Iterator[tuple[int, int, bytes]]:
+        head, tail = struct.unpack_from("<QQ", ring, 1024)
+        if head == tail:
+            return
+        # Up to one copy of the ring: bytes that wrap are joined.
+        size, base = self._size, mmap.PAGESIZE
+        begin, end = tail % size, head % size
+        if begin < end:
+            data = ring[base + begin : base + end]
+        else:
+            data = ring[base + begin : base + size] + ring[base : base + end]
+        struct.pack_into("<Q", ring, 1032, head)
+        at = 0
+        while at + 8 <= len(data):
+            kind, misc, length = _HEADER.unpack_from(data, at)
+            if length < 8:
+                break
+            yield kind, misc, data[at + 8 : at + length]
+            at += length
 
     def read(self) -> list[ProcessEvent]:
         """Every waiting event, oldest first."""
-        events = [
-            event
-            for kind, misc, body in self.raw()
-            if (event := parse_record(kind, misc, body)) is not None
-        ]
+        left, self._left = self._left, []
+        events = left + _parsed(self.raw())
         events.sort(key=lambda event: event.time_ns)
         return events
 

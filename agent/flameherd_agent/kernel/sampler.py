@@ -23,7 +23,8 @@ from flameherd_agent.kernel.abi import (
 )
 from flameherd_agent.kernel.bpf import open_raw_tracepoint
 from flameherd_agent.kernel.loader import Loaded, load
-from flameherd_agent.kernel.perf import ProcessEvents, Ticks
+from flameherd_agent.kernel.perf import ProcessEvents
+from flameherd_agent.kernel.ticks import TickBalance, Ticks
 from flameherd_agent.types import Pid, SlotId
 
 TICKS_PER_PERIOD: Final = 2.07
@@ -36,8 +37,6 @@ _TRACEPOINTS: Final = {
     "sched_process_exec": "fh_exec",
     "sched_process_exit": "fh_exit",
 }
-_IDLE_FIELDS: Final = (4, 5)  # idle, iowait in /proc/stat
-_STEAL_FIELD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +46,6 @@ class SlotMeter:
     ticks: int
     samples: int
     run_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class TickBalance:
-    """Ticks since the start: every one that time called for ends in one of these."""
-
-    due: float
-    """Enabled time of all CPUs over the tick's period."""
-    idle: float
-    """Idle and stolen time over the tick's period: no tick fires there."""
-    seen: int
-    """Ticks that reached the program."""
-
-    @property
-    def missed(self) -> float:
-        """Ticks on busy CPUs that never reached the program; idle time is exact to 10 ms a CPU."""
-        return max(0.0, self.due - self.idle - self.seen)
 
 
 class Sampler:
@@ -79,7 +61,6 @@ class Sampler:
         self._ended: dict[tuple[SlotId, int], int] = {}  # intervals since
         self._due_before = 0.0
         self._idle_before = 0.0
-        self._idle_at_open = 0.0
         self.periods_ns: dict[tuple[SlotId, int], int] = {}
         """{(slot, epoch): period in nanoseconds} of every epoch that a sample may still be of."""
         self.config: NDArray[Any] = np.zeros(1, Config)
@@ -150,7 +131,6 @@ class Sampler:
             self._ticks.close()
             self._ticks = None
         if period:
-            self._idle_at_open = idle_seconds()
             self._ticks = Ticks(self.loaded.programs["fh_tick"].fd, period)
 
     def follow_cpus(self) -> tuple[list[int], list[int]]:
@@ -205,9 +185,9 @@ class Sampler:
         """Ticks due, idle and seen since the start."""
         due, idle = self._due_before, self._idle_before
         if self._ticks is not None:
-            period = self._ticks.period_ns
-            due += sum(self._ticks.counts_ns().values()) / period
-            idle += (idle_seconds() - self._idle_at_open) * 1e9 / period
+            enabled_ns, idle_ns = self._ticks.account_ns()
+            due += enabled_ns / self._ticks.period_ns
+            idle += idle_ns / self._ticks.period_ns
         counters = self.loaded.maps["fh_counters"]
         seen = int(counters.per_cpu(np.dtype("<u8"), Counter.TICKS).sum())
         return TickBalance(due, idle, seen)
@@ -223,14 +203,6 @@ class Sampler:
         if hasattr(self, "events"):
             self.events.close()
         self.loaded.close()
-
-
-def idle_seconds() -> float:
-    """Idle, I/O-waiting and stolen time of all CPUs since boot, in seconds."""
-    with open("/proc/stat") as source:  # noqa: PTH123
-        fields = source.readline().split()
-    ticks = sum(int(fields[index]) for index in (*_IDLE_FIELDS, _STEAL_FIELD))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _u32(value: int) -> bytes:
