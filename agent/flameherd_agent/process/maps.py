@@ -4,6 +4,7 @@ The file is untrusted in part (paths are what the process chose): it is read up 
 parse are skipped. Format: proc(5).
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,12 @@ MAX_MAPPINGS: Final = 8192
 
 VDSO: Final = "[vdso]"
 _DELETED: Final = " (deleted)"
+# Start, end, permissions, offset, device, inode, path: no number has more digits than its type in the kernel.
+_LINE: Final = re.compile(
+    rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) [r-][w-]x[ps] ([0-9a-f]{1,16}) "
+    rb"([0-9a-f]{1,8}):([0-9a-f]{1,8}) ([0-9]{1,20})(?: +(.*))?",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +59,20 @@ def parse_maps(data: bytes) -> list[Region]:
     """Executable regions, sorted by start, neighbours of the same file joined."""
     regions: list[Region] = []
     for line in data.split(b"\n"):
-        parts = line.split(None, 5)
-        if len(parts) < 5 or b"x" not in parts[1]:
+        found = _LINE.fullmatch(line)
+        if found is None:
             continue
-        try:
-            start, _, end = parts[0].partition(b"-")
-            major, _, minor = parts[3].partition(b":")
-            device = (int(major, 16), int(minor, 16))
-            region = Region(
-                int(start, 16),
-                int(end, 16),
-                int(parts[2], 16),
-                file_key(device, int(parts[4]), _path(parts)),
-            )
-        except ValueError:
-            continue
-        if region.start >= region.end or region.start >= 1 << 63:
+        start, end, offset, major, minor = (int(digits, 16) for digits in found.groups()[:5])
+        path = (found[7] or b"").decode(errors="surrogateescape")
+        inode = int(found[6])
+        if start >= end or start >= 1 << 63 or inode >= 1 << 64:
             continue  # the vsyscall page lies in the kernel's half
+        region = Region(start, end, offset, file_key((major, minor), inode, path))
         add_region(regions, region)
         if len(regions) >= MAX_MAPPINGS:
             break
     regions.sort(key=lambda region: region.start)
     return regions
-
-
-def _path(parts: list[bytes]) -> str:
-    return parts[5].decode(errors="surrogateescape") if len(parts) == 6 else ""
 
 
 def add_region(regions: list[Region], region: Region) -> None:
