@@ -281,3 +281,8 @@ def test_arm64_return_address_in_a_register() -> None:
     leaf, saved = table.lookup(TEXT), table.lookup(TEXT + 4)
     assert leaf.tolist() == (CfaKind.SP, 0, 0, 0, 0, 0)
     assert saved.tolist() == (CfaKind.SP, FpKind.CFA, -24, 32, -32, 0)
+
+
+def test_a_section_whose_every_cie_is_unreadable_gives_no_rows() -> None:
+    broken = cie(code_align=0)
+    assert len(one(b"\x41\x0e\x10", common=broken)) == 0

@@ -240,7 +240,9 @@ class _SectionBuilder:
         starts, which = np.unique(bodies - ids if self._section.is_eh else ids, return_inverse=True)
         self._load_cies(starts.tolist())
         cies = np.array([self._cies.get(start, -1) for start in starts.tolist()], np.int64)[which]
-        encodings = np.where(cies >= 0, self._columns[cies, _ENCODING] if len(fdes) else 0, -1)
+        encodings = np.full(len(fdes), -1, np.int64)
+        readable = cies >= 0
+        encodings[readable] = self._columns[cies[readable], _ENCODING]
         for encoding in np.unique(encodings).tolist():
             if encoding >= 0:
                 chosen = np.flatnonzero(encodings == encoding)
