@@ -180,6 +180,29 @@ def test_endless_recursion_is_truncated_at_the_cap() -> None:
     assert len(words) == 512
 
 
+def test_a_stack_pointer_that_wraps_is_a_bad_frame() -> None:
+    program = Program(rule(CfaKind.SP, 8))
+    _, outcome = program.both({"pc": program.pc(0), "sp": 2**64 - 1}, stack_of(0, 0))
+    assert outcome is Outcome.BAD_FRAME
+
+
+def test_a_signal_frame_restores_what_a_realigned_prologue_goes_by() -> None:
+    """Where the interrupted function's CFA is by rbx, it is the rbx of the signal frame."""
+    program = Program(
+        rule(CfaKind.SP, 8),
+        rule(CfaKind.SIGNAL),
+        rule(CfaKind.REGISTER, extra=3),
+        rule(CfaKind.END),
+    )
+    context = [0] * 40
+    context[160 // 8], context[168 // 8] = STACK, program.pc(2, 0)
+    context[128 // 8] = STACK + 8 * 42
+    stack = stack_of(program.pc(1), *context, program.pc(3))
+    words, outcome = program.both({"pc": program.pc(0), "sp": STACK}, stack)
+    assert outcome is Outcome.COMPLETE
+    assert len(words) == 4
+
+
 _RULES = st.builds(
     rule,
     st.sampled_from(list(CfaKind)),

@@ -15,9 +15,12 @@ from flameherd_agent.unwind.table import UnwindTable
 
 _WORD = struct.Struct("<Q")
 _MASK: Final = (1 << 64) - 1
+_UCONTEXT_R10: Final = 56
 _UCONTEXT_RBP: Final = 120
+_UCONTEXT_RBX: Final = 128
 _UCONTEXT_RSP: Final = 160
 _UCONTEXT_RIP: Final = 168
+_RBX: Final = 3
 # DWARF number -> field of struct fh_registers.
 _LEAF_REGISTERS: Final = {3: "rbx", 10: "r10", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}
 
@@ -74,6 +77,9 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
     `registers` is a record of dtype `Registers`. TRUNCATED also stands for "deeper than the copied bytes".
     """
     pc, sp, fp = int(registers["pc"]), int(registers["sp"]), int(registers["fp"])
+    leaf_registers = {number: int(registers[name]) for number, name in _LEAF_REGISTERS.items()}
+    rbx_at: int | None = None
+    """Where the frame's rbx is saved; None: in `leaf_registers`, if it has one."""
     exact = True
     words: list[int] = []
     while len(words) < Limit.MAX_USER_FRAMES:
@@ -91,29 +97,55 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
                 at = sp
                 sp, pc = stack.word(at + _UCONTEXT_RSP), stack.word(at + _UCONTEXT_RIP)
                 fp = stack.word(at + _UCONTEXT_RBP)
+                leaf_registers[3] = stack.word(at + _UCONTEXT_RBX)
+                leaf_registers[10] = stack.word(at + _UCONTEXT_R10)
+                rbx_at = None
                 exact = True
                 continue
-            if rule is None or kind == CfaKind.NONE or (kind == CfaKind.REGISTER and not exact):
+            if kind == CfaKind.REGISTER and rbx_at is not None and int(rule["cfa_extra"]) == _RBX:
+                leaf_registers[_RBX], rbx_at = stack.word(rbx_at), None
+            if (
+                rule is None
+                or kind == CfaKind.NONE
+                or (kind == CfaKind.REGISTER and int(rule["cfa_extra"]) not in leaf_registers)
+            ):
+                leaf_registers.pop(_RBX, None)
+                rbx_at = None
                 if fp == 0:
                     return words, Outcome.COMPLETE
                 if fp < sp:
                     return words, Outcome.NO_RULE
-                sp, fp, pc = fp + 16, stack.word(fp), stack.word(fp + 8)
+                sp, fp, pc = (fp + 16) & _MASK, stack.word(fp), stack.word(fp + 8)
             else:
-                cfa = _cfa(rule, kind, pc, sp, fp, registers, stack)
+                cfa = _cfa(rule, kind, pc, sp, fp, leaf_registers, stack) & _MASK
                 if cfa <= sp and kind != CfaKind.FP:
                     return words, Outcome.BAD_FRAME
+                if kind in (CfaKind.SP, CfaKind.FP):
+                    saved_at = cfa + int(rule["cfa_extra"])
+                    if saved_at != cfa and saved_at & _MASK >= sp:
+                        rbx_at = saved_at
+                elif kind != CfaKind.PLT:
+                    leaf_registers.pop(_RBX, None)
+                    rbx_at = None
                 caller = stack.word(cfa + int(rule["ra_offset"]))
                 fp_kind, fp_offset = int(rule["fp"]), int(rule["fp_offset"])
                 if fp_kind != FpKind.SAME:
                     base = {FpKind.CFA: cfa, FpKind.FP: fp, FpKind.SP: sp}[FpKind(fp_kind)]
                     # A slot below sp was popped by an epilogue: rbp is restored already. Not so where the CFA is by
                     # rbp: below sp is another stack then.
-                    if fp_kind != FpKind.CFA or kind == CfaKind.FP or base + fp_offset >= sp:
+                    if (
+                        fp_kind != FpKind.CFA
+                        or kind == CfaKind.FP
+                        or (base + fp_offset) & _MASK >= sp
+                    ):
                         fp = stack.word(base + fp_offset)
                 sp, pc = cfa, caller
         except _OutsideCopy:
             return words, Outcome.TRUNCATED
+        if exact:
+            # Of those that the caller may have changed only rbx is followed.
+            rbx = leaf_registers.get(_RBX)
+            leaf_registers = {} if rbx is None else {_RBX: rbx}
         exact = False
         if pc == 0:
             return words, Outcome.COMPLETE
@@ -126,8 +158,15 @@ def _rule(span: Span, pc: int) -> Any:
 
 
 def _cfa(
-    rule: Any, kind: CfaKind, pc: int, sp: int, fp: int, registers: Any, stack: CopiedStack
+    rule: Any,
+    kind: CfaKind,
+    pc: int,
+    sp: int,
+    fp: int,
+    leaf_registers: dict[int, int],
+    stack: CopiedStack,
 ) -> int:
+    """May lie outside 64 bits: the caller wraps it."""
     offset, extra = int(rule["cfa_offset"]), int(rule["cfa_extra"])
     if kind == CfaKind.SP:
         return sp + offset
@@ -139,8 +178,7 @@ def _cfa(
         return stack.word(sp + offset) + extra
     if kind == CfaKind.FP_DEREF:
         return stack.word(fp + offset) + extra
-    name = _LEAF_REGISTERS.get(extra)
-    return (int(registers[name]) if name else 0) + offset
+    return leaf_registers.get(extra, 0) + offset
 
 
 def _frame_word(span: Span, pc: int) -> int:
