@@ -146,3 +146,9 @@ def test_a_damaged_index_never_crashes(data: st.DataObject) -> None:
     for address in (0, 0xFFFFFFFF81000050, (1 << 64) - 1):
         index.lookup(address)
     index.lookup_batch([0, 0xFFFFFFFF81000050, (1 << 64) - 1])
+
+
+@pytest.mark.parametrize("digits", [b"-ffffff000000000", b"ffffffff_8100000", b"+fffffff81000000"])
+def test_a_mark_of_the_text_whose_address_is_no_number_is_no_mark(digits: bytes) -> None:
+    lines = digits + b" T _stext\nffffffff81000100 t f\nffffffff81000200 T _etext\n"
+    assert 0xFFFFFFFF81000100 in parse(lines).starts.tolist()

@@ -27,6 +27,8 @@ def _name(table: PerfMap | PerfMaps, address: int, pid: int = 0) -> str | None:
         (b"7f00 10 LazyCompile:*f /app/a.js:1", (0x7F00, 0x7F10, b"LazyCompile:*f /app/a.js:1")),
         (b"0x7f00 0x10 f", (0x7F00, 0x7F10, b"f")),
         (b"7f00 10 f\r", (0x7F00, 0x7F10, b"f")),
+        (b"7f00 10 a\0b", (0x7F00, 0x7F10, b"a")),
+        (b"7f00 10 \0b", None),
         (b"7f00 0 empty", None),
         (b"7f00 10", None),
         (b"7f00 10 ", None),

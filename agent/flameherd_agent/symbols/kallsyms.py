@@ -15,6 +15,7 @@ index, not more often than it can afford (about 0.1 s of CPU).
 Layout of a line: `ADDRESS TYPE NAME[\\t[MODULE]]` (kernel/kallsyms.c, s_show).
 """
 
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,13 +178,8 @@ def _has_module(buffer: flat.U8, ends: I64) -> Bools:
 def _symbol_address(data: bytes, name: bytes) -> int:
     """The address of a symbol that is not in a module, or 0."""
     at = data.find(b" " + name + b"\n")
-    if at < _ADDRESS_DIGITS + 2:
-        return 0
-    digits = data[at - _ADDRESS_DIGITS - 2 : at - 2]
-    try:
-        return int(digits, 16)
-    except ValueError:
-        return 0
+    digits = data[max(at - _ADDRESS_DIGITS - 2, 0) : max(at - 2, 0)]
+    return int(digits, 16) if re.fullmatch(rb"[0-9a-fA-F]{16}", digits) else 0
 
 
 def _in_core_text(data: bytes, address: flat.U64) -> Bools:

@@ -49,7 +49,7 @@ def parse(data: bytes) -> list[tuple[int, int, bytes]]:
         if len(line) > MAX_LINE_BYTES or len(fields) != 3:
             continue
         start, size = _hex(fields[0]), _hex(fields[1])
-        name = fields[2].strip()[:MAX_NAME_BYTES]
+        name = fields[2].partition(b"\0")[0].strip()[:MAX_NAME_BYTES]
         if start is not None and size and start + size < 1 << 64 and name:
             found.append((start, start + size, name))
     return found
