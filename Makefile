@@ -3,9 +3,9 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PY_SOURCES := policy agent backend tests tools bench
-C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/programs/*.c tests/programs/*.cc)
+C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/fuzz/*.c tests/programs/*.c tests/programs/*.cc)
 
-.PHONY: help setup up test check format generate soak test-kernels bench-agent clean
+.PHONY: help setup up test check format generate soak fuzz test-kernels bench-agent clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,13 @@ test: setup ## all tests in their short form
 
 soak: setup ## all tests in their full length (about an hour)
 	$(BIN)/pytest --soak -m soak
+
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?=
+
+fuzz: setup ## fuzz the readers of hostile input, FUZZ_SECONDS for each of FUZZ_TARGETS
+	@tools/setup.sh fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 test-kernels: setup ## boot older kernels under qemu and unwind there
 	$(BIN)/pytest tests/kernels --kernels

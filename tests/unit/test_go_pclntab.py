@@ -15,6 +15,7 @@ from flameherd_agent.types import FileAddress, FrameType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz import programs
 from tests.programs import go_symbols
 
 needs_go = pytest.mark.skipif(not go_symbols.go_available(), reason="no Go toolchain")
@@ -154,3 +155,12 @@ def test_hostile_bytes_never_crash(body: bytes, magic: bytes) -> None:
         return
     for offset in range(0, 4096, 64):
         table.lookup(0x400000 + offset)
+
+
+def test_a_function_whose_name_lies_outside_gives_no_lines() -> None:
+    whole = bytearray(programs.pclntab())
+    assert [line.function for line in parse(bytes(whole)).lookup(0x400000)] == ["main.main"]
+    table = parse(bytes(whole))
+    record = table.functab_at + table.functab_bytes
+    whole[record + 4 : record + 8] = b"\xff\xff\xff\x7f"
+    assert parse(bytes(whole)).lookup(0x400000) == ()

@@ -161,7 +161,10 @@ class GoTable:
         for _ in range(MAX_INLINE_DEPTH):
             call = self._inlined_call(function, tree, offset) if tree is not None else None
             name_off = function.name_off if call is None else call[0]
-            lines.append(self._line(function, name_off, offset))
+            line = self._line(function, name_off, offset)
+            if not line.function:
+                return ()
+            lines.append(line)
             if call is None:
                 return tuple(lines)
             offset = function.entry + call[1]
