@@ -139,15 +139,21 @@ enum fh_counter {
         FH_COUNTER_COUNT
 };
 
+enum fh_process_flag {
+    FH_PROCESS_COLD =
+        1, /* its libraries take each other's places: only the agent knows which was there when */
+};
+
 /* A loaded process. Hash `fh_processes`: tgid -> this. The agent writes it, fork copies it, exec and exit
  * delete it. `cookie` binds the entry to one address space: mm pointer, exec count and start time folded to
  * 64 bits. A sample whose cookie differs treats the process as not loaded. */
 struct fh_process {
     u64 cookie;
-    u32 first_mapping; /* index into fh_mappings */
-    u32 mappings;      /* how many; sorted by start */
-    u32 generation;    /* of the agent's entry: tells two loads of one address space apart */
-    u32 flags;
+    u32 first_mapping;  /* index into fh_mappings */
+    u32 mappings;       /* how many; sorted by start */
+    u64 fresh_until_ns; /* CLOCK_MONOTONIC; until then unknown code may just be too new: it goes cold */
+    u32 flags;          /* enum fh_process_flag */
+    u32 reserved;
 };
 
 /* An executable mapping. Array `fh_mappings`, MMAPABLE, written by the agent in extents, sorted by start. */
@@ -194,7 +200,8 @@ enum fh_cfa_kind {
     FH_CFA_PLT = 5,      /* sp + 8 + ((pc & 15) >= cfa_offset ? cfa_extra : 0): the PLT's DWARF expression */
     FH_CFA_SIGNAL = 6,   /* signal frame: registers from the ucontext at sp */
     FH_CFA_END = 7,      /* outermost frame: the return address is undefined */
-    FH_CFA_REGISTER = 8, /* leaf only: register number cfa_extra (DWARF numbering) + cfa_offset */
+    FH_CFA_REGISTER =
+        8, /* register number cfa_extra (DWARF numbering) + cfa_offset; all but rbx at the leaf only */
 };
 
 /* How to find the caller's rbp. */
@@ -213,7 +220,8 @@ struct fh_rule {
     s16 ra_offset;  /* the return address is saved at CFA + this; -8 nearly everywhere */
     s32 cfa_offset; /* see enum fh_cfa_kind */
     s32 fp_offset;  /* see enum fh_fp_kind */
-    s32 cfa_extra;  /* see enum fh_cfa_kind */
+    s32 cfa_extra;  /* see enum fh_cfa_kind; with FH_CFA_SP and FH_CFA_FP: rbx is saved at CFA + this, 0 = it
+                       is not */
 };
 
 /* What is counted. Two hashes `fh_counts_0/1`: key -> value; the agent flips and drains the idle one. */

@@ -230,6 +230,7 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     }
     s->u.steps = 0;
     s->u.by_frame_pointer = 0;
+    s->u.rbx_at = 0;
     s->u.mapping.start = 0;
     s->u.mapping.end = 0;
     registers = fh_user_registers(ctx, task, &s->u);
@@ -242,12 +243,13 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     }
     s->leaf = s->u.r;
     process = fh_processes.lookup(&tgid);
-    if (!process || process->cookie != s->key.cookie) {
+    if (!process || process->cookie != s->key.cookie || (process->flags & FH_PROCESS_COLD)) {
         fh_programs.call(ctx, FH_PROGRAM_COLD);
         goto lost;
     }
     s->u.first_mapping = process->first_mapping;
     s->u.mappings = process->mappings;
+    s->fresh = started_ns < process->fresh_until_ns;
     fh_count(FH_COUNTER_UNWOUND);
     fh_programs.call(ctx, FH_PROGRAM_NATIVE);
 lost:

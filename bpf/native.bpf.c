@@ -22,9 +22,10 @@ int fh_native(struct bpf_perf_event_data *ctx) {
         int step;
         u64 word;
         if (!fh_find_mapping(&u, u.exact ? u.r.pc : u.r.pc - 1)) {
-            /* The leaf in unknown memory: the agent's view of the process is out of date. */
+            /* The leaf in unknown memory: the agent's view of the process is out of date. Further up that is
+             * so while the process is fresh; later it is rather a frame that was never one. */
             s->key.outcome = FH_OUTCOME_NO_MAPPING;
-            next = frames == 0 ? FH_PROGRAM_COLD : FH_PROGRAM_FINISH;
+            next = frames == 0 || s->fresh ? FH_PROGRAM_COLD : FH_PROGRAM_FINISH;
             break;
         }
         word = fh_frame_word(&u);

@@ -107,6 +107,7 @@ class Engine:
         now = time.monotonic()
         self._next_events = now
         self._events_pause = now
+        self._events_ns = 0
         self._next_housekeeping = now + _HOUSEKEEPING_S
 
     def __enter__(self) -> "Engine":
@@ -161,6 +162,9 @@ class Engine:
     def step(self, timeout: float) -> None:
         """Wait for work, at most `timeout` seconds, and do what is there."""
         now = time.monotonic()
+        if self.processes.held:
+            # They wait for the events that happened before them.
+            self._next_events = min(self._next_events, now + _EVENTS_PAUSE_S)
         wait = min(timeout, self._next_events - now, self._next_housekeeping - now)
         self._watch_worker()
         ready = self._selector.select(max(0.0, wait))
@@ -173,13 +177,14 @@ class Engine:
             self._events_pause = now + _EVENTS_PAUSE_S
         for record in self._cold_ring.read(self._cold_ring.size):
             self.processes.cold(record)
-        self.drain.add_cold(self.processes.step())
+        self.drain.add_cold(self.processes.step(self._events_ns))
         self.drain.read_ring()
         if now >= self._next_housekeeping:
             self._next_housekeeping = now + _HOUSEKEEPING_S
             self._keep_house()
 
     def _read_events(self) -> None:
+        self._events_ns = time.monotonic_ns()
         for event in self.sampler.events.read():
             self.processes.feed(event)
 

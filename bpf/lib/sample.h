@@ -17,6 +17,8 @@ struct fh_scratch {
     u32 active;
     u32 kernel_frames;
     u32 user_frames;
+    u32 fresh; /* unknown code goes cold */
+    u32 reserved;
     struct fh_count_key key;
     char comm[FH_COMM_BYTES];
     struct fh_registers leaf; /* as sampled: a cold sample starts again from here */

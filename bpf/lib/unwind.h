@@ -17,12 +17,13 @@ enum fh_step {
 };
 
 /* rt_sigframe: after the return address there is a ucontext; its gregs start at 40 (struct sigcontext). */
-#define FH_UCONTEXT_R8 40
+#define FH_UCONTEXT_R10 56
 #define FH_UCONTEXT_RBP 120
 #define FH_UCONTEXT_RBX 128
 #define FH_UCONTEXT_RSP 160
 #define FH_UCONTEXT_RIP 168
 
+#define FH_DWARF_RBX 3
 #define FH_MAPPING_STEPS 16 /* 2^16 = FH_MAX_MAPPINGS */
 #define FH_ROW_STEPS 18     /* 2^17 = FH_SLAB_ROWS */
 
@@ -80,7 +81,7 @@ static __always_inline u32 fh_find_rule(const struct fh_table *t, u32 pc) {
  * there. */
 static __always_inline u64 fh_leaf_register(const struct fh_registers *r, s32 number) {
     switch (number) {
-    case 3:
+    case FH_DWARF_RBX:
         return r->rbx;
     case 10:
         return r->r10;
@@ -106,6 +107,7 @@ static __always_inline int fh_fail(struct fh_unwind *u, u32 outcome) {
 static __always_inline int fh_step_frame_pointer(struct fh_unwind *u) {
     u64 pair[2]; /* caller's rbp, return address */
     u->by_frame_pointer++;
+    u->rbx_at = 1;
     if (u->r.fp == 0)
         return FH_STEP_END;
     if (u->r.fp < u->r.sp)
@@ -120,7 +122,7 @@ static __always_inline int fh_step_frame_pointer(struct fh_unwind *u) {
 }
 
 static __always_inline int fh_step_signal(struct fh_unwind *u) {
-    u64 saved[2];
+    u64 saved[6];
     u64 at = u->r.sp;
     if (fh_read_user(saved, 16, at + FH_UCONTEXT_RSP))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
@@ -130,8 +132,14 @@ static __always_inline int fh_step_signal(struct fh_unwind *u) {
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
     u->r.fp = saved[0];
     u->r.rbx = saved[1];
-    if (fh_read_user(&u->r.r10, 8, at + FH_UCONTEXT_R8 + 16))
+    u->rbx_at = 0;
+    if (fh_read_user(saved, 48, at + FH_UCONTEXT_R10))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
+    u->r.r10 = saved[0];
+    u->r.r12 = saved[2];
+    u->r.r13 = saved[3];
+    u->r.r14 = saved[4];
+    u->r.r15 = saved[5];
     u->exact = 1;
     return FH_STEP_CALLER;
 }
@@ -176,9 +184,17 @@ static __always_inline int fh_step(struct fh_unwind *u) {
         cfa += rule->cfa_extra;
         break;
     case FH_CFA_REGISTER:
-        if (!u->exact)
+        if (rule->cfa_extra == FH_DWARF_RBX && u->rbx_at != 1) {
+            /* The dynamic loader's trampolines: their CFA is by rbx, which what they call has saved. */
+            cfa = u->r.rbx;
+            if (u->rbx_at && fh_read_user(&cfa, 8, u->rbx_at))
+                return fh_fail(u, FH_OUTCOME_READ_FAULT);
+        } else if (u->exact) {
+            cfa = fh_leaf_register(&u->r, rule->cfa_extra);
+        } else {
             return fh_step_frame_pointer(u);
-        cfa = fh_leaf_register(&u->r, rule->cfa_extra) + rule->cfa_offset;
+        }
+        cfa += rule->cfa_offset;
         break;
     case FH_CFA_SIGNAL:
         return fh_step_signal(u);
@@ -191,6 +207,13 @@ static __always_inline int fh_step(struct fh_unwind *u) {
      * the next frame lie below this one. */
     if (cfa <= u->r.sp && rule->cfa != FH_CFA_FP)
         return fh_fail(u, FH_OUTCOME_BAD_FRAME);
+    if (rule->cfa == FH_CFA_SP || rule->cfa == FH_CFA_FP) {
+        /* Not read before a frame asks for it. Below sp it was popped by an epilogue. */
+        if (rule->cfa_extra && cfa + rule->cfa_extra >= u->r.sp)
+            u->rbx_at = cfa + rule->cfa_extra;
+    } else if (rule->cfa != FH_CFA_PLT) {
+        u->rbx_at = 1;
+    }
     /* Compilers do not say when an epilogue has popped rbp: a slot below sp is behind us, and rbp is
      * restored. Where the CFA is by rbp, it was not popped, and below sp is another stack. */
     restores_fp = rule->fp == FH_FP_CFA && (rule->cfa == FH_CFA_FP || cfa + rule->fp_offset >= u->r.sp);

@@ -116,14 +116,7 @@ SIGNALS = Truth(
     full=0.1,
 )
 
-SWAP_SHARE = 0.93
-"""For a program that puts another library in a library's place twice a second: between dlopen and
-the agent's taking note of it, the kernel side goes by the old mappings, so that names are the
-predecessor's. Measured with both CPUs busy: 1 to 4 % of the samples. A known defect, bounded here.
-"""
-PLUGINS = Truth(
-    tuple(_main(f"run_{x}", f"{x}_entry", f"{x}_work", "burn") for x in "ab"), share=SWAP_SHARE
-)
+PLUGINS = Truth(tuple(_main(f"run_{x}", f"{x}_entry", f"{x}_work", "burn") for x in "ab"))
 
 LOADER = Chain((Step("*", "ld-linux*", 1, 40),))
 EXIT = Chain((fn("_start"), lib(LIBC, 1, 8)), least=2)

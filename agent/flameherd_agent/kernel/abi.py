@@ -75,6 +75,10 @@ class Counter(IntEnum):
     RING_FULL = 27
 
 
+class ProcessFlag(IntEnum):
+    COLD = 1
+
+
 class TableFlag(IntEnum):
     READY = 1
     NO_ROWS = 2
@@ -142,10 +146,10 @@ SlotState: Final = np.dtype(
 
 Process: Final = np.dtype(
     {
-        "names": ["cookie", "first_mapping", "mappings", "generation", "flags"],
-        "formats": ["<u8", "<u4", "<u4", "<u4", "<u4"],
-        "offsets": [0, 8, 12, 16, 20],
-        "itemsize": 24,
+        "names": ["cookie", "first_mapping", "mappings", "fresh_until_ns", "flags", "reserved"],
+        "formats": ["<u8", "<u4", "<u4", "<u8", "<u4", "<u4"],
+        "offsets": [0, 8, 12, 16, 24, 28],
+        "itemsize": 32,
     }
 )
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from flameherd_agent.errors import ProcessGone
-from flameherd_agent.kernel.abi import Limit, Mapping, Outcome, Process
+from flameherd_agent.kernel.abi import Limit, Mapping, Outcome, Process, ProcessFlag
 from flameherd_agent.kernel.extents import Extents
 from flameherd_agent.kernel.loader import Loaded
 from flameherd_agent.kernel.perf import (
@@ -29,7 +29,7 @@ from flameherd_agent.kernel.perf import (
 from flameherd_agent.process.executables import NO_EXECUTABLE, Executable, Executables, State
 from flameherd_agent.process.held import Held, HeldSamples
 from flameherd_agent.process.images import ImageLog
-from flameherd_agent.process.maps import Region
+from flameherd_agent.process.maps import NO_FILE, Region, file_key
 from flameherd_agent.types import ExecutableId, Pid
 from flameherd_agent.unwind.copied import CopiedStack, unwind
 from flameherd_agent.unwind.table import UnwindTable
@@ -38,6 +38,15 @@ log = logging.getLogger(__name__)
 
 HOLD_NS: Final = 20_000_000_000
 """A cold sample waits this long for the worker, then it is unwound with what is there."""
+
+FRESH_NS: Final = 2_000_000_000
+"""So long after a change of mappings, code that the kernel side does not know may be newer than its mappings."""
+
+SWAPPED_NS: Final = 10_000_000_000
+"""A process that put a library in another's place is unwound here for so long: the kernel side would go by the old
+mapping until the agent has taken note of the new one, and give its functions the names of the old one's."""
+
+_REREAD_PAUSE_NS: Final = 50_000_000
 
 REMEMBER_NS: Final = 30_000_000_000
 """An ended process is remembered this long: its samples may still be in the count maps."""
@@ -83,6 +92,10 @@ class TrackedProcess:
     stale: bool = False
     """The mappings have changed since they were read."""
     from_log: bool = False
+    swapped_ns: int = 0
+    """When code was last mapped over code of another file; 0 = never."""
+    reread_ns: int = 0
+    """When its mappings were last read."""
     last_cold_ns: int = 0
     """When its last cold sample was taken (CLOCK_MONOTONIC)."""
     ended_ns: int = 0
@@ -91,6 +104,19 @@ class TrackedProcess:
         """The mappings as they were at a time."""
         return next(
             (view for until_ns, view in self.earlier if time_ns < until_ns), self.executables
+        )
+
+    def swapped(self, now_ns: int) -> bool:
+        """Whether it has swapped libraries lately."""
+        return self.swapped_ns != 0 and now_ns - self.swapped_ns < SWAPPED_NS
+
+    def overlaps(self, event: MapEvent) -> bool:
+        """Whether an event puts code over that of another file."""
+        end = event.start + event.length
+        file = file_key(event.device, event.inode, event.path)
+        return any(
+            region.start < end and event.start < region.end and region.file not in (file, NO_FILE)
+            for region in self.regions
         )
 
     def waiting(self) -> bool:
@@ -146,7 +172,6 @@ class ProcessTable:
         self._held = HeldSamples()
         self._with_earlier: list[TrackedProcess] = []
         self._changed: set[int] = set()  # cookies
-        self._generation = 0
         self.stats = TableStats()
 
     def __len__(self) -> int:
@@ -181,6 +206,8 @@ class ProcessTable:
             if event.pid in self._current:
                 process = self._current[event.pid]
                 process.changed_ns = process.changed_ns or event.time_ns
+                if process.overlaps(event):
+                    process.swapped_ns = event.time_ns
                 self._mark_stale(process)
         elif isinstance(event, ForkEvent):
             parent = self._current.get(event.parent)
@@ -237,7 +264,9 @@ class ProcessTable:
         elif self._current.get(pid) is process and not process.waiting():
             # Its executables are all there, and yet a sample was cold: the mappings are out of date, or the kernel's
             # entry is gone.
-            self._mark_stale(process)
+            now = time.monotonic_ns()
+            if not process.swapped(now) and now - process.reread_ns > _REREAD_PAUSE_NS:
+                self._mark_stale(process)
         if process is not None:
             process.last_cold_ns = int(record["time_ns"])
         held.owner = process
@@ -273,15 +302,18 @@ class ProcessTable:
 
     # The loop's step
 
-    def step(self) -> list[ColdSample]:
-        """Take the worker's answers, tell the kernel what changed, and unwind the cold samples that can be."""
+    def step(self, events_ns: int) -> list[ColdSample]:
+        """Take the worker's answers, tell the kernel what changed, and unwind the cold samples that can be.
+
+        Events up to `events_ns` (CLOCK_MONOTONIC) have been fed: younger samples wait.
+        """
         self._changed |= self._executables.poll()
         changed, self._changed = self._changed, set()
         for cookie in changed:
             process = self._processes.get(cookie)
             if process is not None and self._current.get(process.pid) is process:
                 self._refresh(process)
-        return self._unwind_held()
+        return self._unwind_held(events_ns)
 
     def _refresh(self, process: TrackedProcess) -> None:
         if process.stale:
@@ -295,6 +327,7 @@ class ProcessTable:
         except ProcessGone:
             return
         self.stats.reloaded += 1
+        process.reread_ns = time.monotonic_ns()
         before = {executable for executable in process.executables.values() if executable}
         if process.changed_ns:
             process.earlier.append((process.changed_ns, process.executables))
@@ -328,12 +361,13 @@ class ProcessTable:
             self.stats.no_room += 1
             return
         self._mappings.write(first, np.array(rows, Mapping))
-        self._generation += 1
         entry = np.zeros(1, Process)
         entry["cookie"] = process.cookie
         entry["first_mapping"] = first
         entry["mappings"] = len(rows)
-        entry["generation"] = self._generation & 0xFFFFFFFF
+        entry["fresh_until_ns"] = now + FRESH_NS
+        if process.swapped(now):
+            entry["flags"] = ProcessFlag.COLD
         try:
             self._entries.update(struct.pack("<I", process.pid), entry.tobytes())
         except OSError:
@@ -343,7 +377,7 @@ class ProcessTable:
         self._extents.free(process.first_mapping, process.mappings, now)
         process.first_mapping, process.mappings = first, len(rows)
 
-    def _unwind_held(self) -> list[ColdSample]:
+    def _unwind_held(self, events_ns: int) -> list[ColdSample]:
         """Unwind what no longer waits, each sample by what was mapped when it was taken."""
         now = time.monotonic_ns()
         waiting: set[int] = set()
@@ -353,7 +387,11 @@ class ProcessTable:
             process: TrackedProcess | None = held.owner
             if process is None or now - held.arrived_ns >= HOLD_NS:
                 return True
-            view = process.view(int(held.record["time_ns"]))
+            time_ns = int(held.record["time_ns"])
+            if time_ns > events_ns:
+                waiting.add(id(process))
+                return False
+            view = process.view(time_ns)
             if id(view) not in views:
                 views[id(view)] = _waiting(view)
             if views[id(view)]:
@@ -393,6 +431,9 @@ class ProcessTable:
         now = time.monotonic_ns()
         self._log.expire(now)
         for pid, process in list(self._current.items()):
+            if process.swapped_ns and not process.swapped(now):
+                process.swapped_ns = 0
+                self._changed.add(process.cookie)
             # Exit of the leader was seen: the entry in the kernel goes with the last thread.
             if process.ended_ns and self._entry(pid) is None:
                 self._end(pid, process.ended_ns)

@@ -12,7 +12,7 @@ Python; here all programs of a piece of `.eh_frame` run together:
    `remember_state` and `restore_state` pair up by depth, and the latter sets everything to what its
    partner saw. `restore` sets what the CIE said, which stands in a row before each program.
 
-Registers other than the frame pointer and the return address are not followed: the kernel side
+Registers other than the frame pointer, the return address and rbx are not followed: the kernel side
 needs no more. Every program is bounded by its record; an unknown or cut instruction poisons the
 rest of its function to "no information", and no other.
 """
@@ -108,6 +108,8 @@ class State(NamedTuple):
     ra_kind: I64
     """RA_*."""
     ra_offset: I64
+    bx_offset: I64
+    """rbx is saved at CFA + this; 0: it is not."""
 
     def take(self, at: I64) -> "State":
         """The rows `at` of every column."""
@@ -239,7 +241,7 @@ def run(
     """
     lebs = Lebs(buffer)
     following = _next_instruction(buffer, lebs, pointer_size)
-    events = _find_events(buffer, following, programs, expressions.fp)
+    events = _find_events(buffer, following, programs, expressions)
     size = len(events.position)
     columns = State(*(np.zeros(size, np.int64) for _ in State._fields))
     for column, initial in zip(columns, programs.initial, strict=True):
@@ -247,7 +249,7 @@ def run(
     sets_register, sets_offset = _cfa_rules(
         buffer, lebs, following, events, programs, expressions, columns
     )
-    fp, ra = _register_rules(buffer, lebs, following, events, programs, expressions, columns)
+    fp, ra, bx = _register_rules(buffer, lebs, following, events, programs, expressions, columns)
     address = _addresses(buffer, events, programs, set_loc)
     last = np.ones(size, bool)
     last[:-1] = (address[1:] != address[:-1]) | (events.owner[1:] != events.owner[:-1])
@@ -257,6 +259,7 @@ def run(
     by_offset = history.setter(wanted, sets_offset)
     by_fp = history.setter(wanted, fp.events, fp.restores)
     by_ra = history.setter(wanted, ra.events, ra.restores)
+    by_bx = history.setter(wanted, bx.events, bx.restores)
     state = State(
         columns.cfa_register[by_register],
         columns.cfa_offset[by_offset],
@@ -264,12 +267,16 @@ def run(
         columns.fp_offset[by_fp],
         columns.ra_kind[by_ra],
         columns.ra_offset[by_ra],
+        columns.bx_offset[by_bx],
     )
     return Rows(events.owner[wanted], address[wanted], state)
 
 
 def _find_events(
-    buffer: Bytes, following: npt.NDArray[np.int32], programs: Programs, fp_register: int
+    buffer: Bytes,
+    following: npt.NDArray[np.int32],
+    programs: Programs,
+    expressions: ExpressionSet,
 ) -> _Events:
     """Steps all programs along in lockstep and keeps the instructions that matter."""
     begins = np.zeros(len(buffer), bool)
@@ -287,7 +294,7 @@ def _find_events(
             place = step[place]
     relevant = np.ones(256, bool)
     relevant[[0x00, _ARGS_SIZE, _NEGATE_RA_STATE]] = False
-    followed = {fp_register, *np.unique(programs.ra_register).tolist()}
+    followed = {expressions.fp, expressions.bx, *np.unique(programs.ra_register).tolist()}
     for register in range(64):
         if register not in followed:
             relevant[[_OFFSET | register, _RESTORE | register]] = False
@@ -355,8 +362,8 @@ def _register_rules(
     programs: Programs,
     expressions: ExpressionSet,
     columns: State,
-) -> tuple[_Setters, _Setters]:
-    """Fills the columns of the frame pointer and of the return address; gives their setters."""
+) -> tuple[_Setters, _Setters, _Setters]:
+    """Fills the columns of the frame pointer, the return address and rbx; gives their setters."""
     op, position = events.op, events.position
     at = np.flatnonzero(_REGISTER_OPS[op])
     short = (op[at] == _OFFSET) | (op[at] == _RESTORE)
@@ -364,8 +371,10 @@ def _register_rules(
     register[~short] = lebs.unsigned(position[at[~short]] + 1)
     is_fp = register == expressions.fp
     is_ra = register == programs.ra_register[events.owner[at]]
-    followed = is_fp | is_ra
+    is_bx = register == expressions.bx
+    followed = is_fp | is_ra | is_bx
     at, is_fp, is_ra, short = at[followed], is_fp[followed], is_ra[followed], short[followed]
+    is_bx = is_bx[followed]
     code = op[at]
     operand = np.where(short, position[at] + 1, lebs.after[position[at] + 1])
     kind = np.full(len(at), RA_OTHER, np.int64)
@@ -396,10 +405,12 @@ def _register_rules(
     columns.fp_offset[at[is_fp]] = offset[is_fp]
     columns.ra_kind[at[is_ra]] = np.where(kind == _FP_EXPRESSION, RA_OTHER, kind)[is_ra]
     columns.ra_offset[at[is_ra]] = offset[is_ra]
+    columns.bx_offset[at[is_bx]] = np.where(kind == RA_CFA, offset, 0)[is_bx]
     restores = (code == _RESTORE) | (code == _RESTORE_EXTENDED)
     return (
         _Setters(at[is_fp], at[is_fp & restores]),
         _Setters(at[is_ra], at[is_ra & restores]),
+        _Setters(at[is_bx], at[is_bx & restores]),
     )
 
 

@@ -15,14 +15,15 @@ from flameherd_agent.unwind.table import UnwindTable
 
 _WORD = struct.Struct("<Q")
 _MASK: Final = (1 << 64) - 1
-_UCONTEXT_R10: Final = 56
 _UCONTEXT_RBP: Final = 120
-_UCONTEXT_RBX: Final = 128
 _UCONTEXT_RSP: Final = 160
 _UCONTEXT_RIP: Final = 168
 _RBX: Final = 3
 # DWARF number -> field of struct fh_registers.
 _LEAF_REGISTERS: Final = {3: "rbx", 10: "r10", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}
+
+_UCONTEXT_REGISTERS: Final = {3: 128, 10: 56, 12: 72, 13: 80, 14: 88, 15: 96}
+"""DWARF number -> offset from sp in a signal frame."""
 
 
 class Span(Protocol):
@@ -97,8 +98,10 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
                 at = sp
                 sp, pc = stack.word(at + _UCONTEXT_RSP), stack.word(at + _UCONTEXT_RIP)
                 fp = stack.word(at + _UCONTEXT_RBP)
-                leaf_registers[3] = stack.word(at + _UCONTEXT_RBX)
-                leaf_registers[10] = stack.word(at + _UCONTEXT_R10)
+                leaf_registers = {
+                    number: stack.word(at + offset)
+                    for number, offset in _UCONTEXT_REGISTERS.items()
+                }
                 rbx_at = None
                 exact = True
                 continue
@@ -107,7 +110,8 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
             if (
                 rule is None
                 or kind == CfaKind.NONE
-                or (kind == CfaKind.REGISTER and int(rule["cfa_extra"]) not in leaf_registers)
+                or (kind == CfaKind.REGISTER and not exact and int(rule["cfa_extra"]) != _RBX)
+                or (kind == CfaKind.REGISTER and not exact and _RBX not in leaf_registers)
             ):
                 leaf_registers.pop(_RBX, None)
                 rbx_at = None

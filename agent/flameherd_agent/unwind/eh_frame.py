@@ -222,7 +222,7 @@ class _SectionBuilder:
         self._base = base
         self._limit = min(limit, base + (1 << 32) - 2 * PADDING_BYTES)
         arm = elf.machine == EM_AARCH64
-        self._expressions = ExpressionSet(*((31, 29) if arm else (7, 6)))
+        self._expressions = ExpressionSet(*((31, 29, -1) if arm else (7, 6, 3)))
         self._ra_in_register = arm
         self._last_register = 31 if arm else 15
         text = elf.section(".text")
@@ -297,7 +297,8 @@ class _SectionBuilder:
         kind[register == self._expressions.fp] = CfaKind.FP
         kind[(register == cfi.NO_CFA) | (register > self._last_register)] = CfaKind.NONE
         offset = state.cfa_offset.copy()
-        extra = np.where(kind == CfaKind.REGISTER, register, 0)
+        plain = (kind == CfaKind.SP) | (kind == CfaKind.FP)
+        extra = np.where(kind == CfaKind.REGISTER, register, np.where(plain, state.bx_offset, 0))
         by_expression = np.flatnonzero(register <= -2)
         if len(by_expression):
             columns = self._expressions.columns()[-2 - register[by_expression]]
@@ -349,7 +350,7 @@ class _SectionBuilder:
         start_ = end - [len(cie.code) for _, cie in new]
         count = len(new)
         zero = np.zeros(count, np.int64)
-        initial = State(zero + cfi.NO_CFA, zero, zero, zero, zero, zero)
+        initial = State(zero + cfi.NO_CFA, *(zero for _ in State._fields[1:]))
         fixed = np.array([cie[1:] for _, cie in new], np.int64)
         rows = cfi.run(
             buffer,

@@ -117,9 +117,11 @@ class ExpressionSet:
     Number 0 is "no information": unknown shapes and whatever is over `MAX_EXPRESSIONS`.
     """
 
-    def __init__(self, sp: int, fp: int) -> None:
+    def __init__(self, sp: int, fp: int, bx: int) -> None:
         self.sp = sp
         self.fp = fp
+        self.bx = bx
+        """rbx, by which the dynamic loader's trampolines find their frame; -1 on other machines."""
         self._numbers: dict[bytes, int] = {}
         self._rules: list[Expression] = [NO_EXPRESSION]
         self._columns: _I64 | None = None
