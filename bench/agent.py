@@ -1,12 +1,13 @@
 """What the agent costs while eight programs keep the machine busy, beside the design's budgets.
 
-    python -m bench.agent [--seconds 60] [--warm-up 15]
+    python -m bench.agent [--seconds 60] [--warm-up 25] [--without-peers]
 
 For 20 Hz and for 97 Hz a new agent with a cache of its own is started, warms up, and is measured
 over whole intervals, from the end of one to the end of another: its counters are snapshots of those
 moments. One slot takes the programs of native code alone, by pid, because that work has a budget of
-its own; `host` takes everything else on the machine. Nothing is exported, so export costs are not
-in here (see bench.export), nor is the memory of a pod.
+its own; `host` takes everything else on the machine. Everything is exported over OTLP/gRPC to a
+sink of the benchmark's (bench.sink), names included. Then an agent is started once more, on the
+cache that the first one left, and `perf record` profiles the same load.
 
 Needs root, like the agent. Exits with 1 if a budget is exceeded, with 2 if nothing could be
 measured. Other load on the machine adds samples and is counted: run it on an idle machine.
@@ -16,16 +17,10 @@ import argparse
 import json
 import math
 import os
-import re
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,15 +28,18 @@ from typing import Any, NamedTuple
 from flameherd_agent.kernel.abi import Outcome
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.programs.build import MissingToolError
-from tests.programs.running import Running, running
+from bench.agent_process import Agent, CannotMeasureError, memory_mb, running_agent
+from bench.load import NATIVE, busy_programs
+from bench.memory_group import MemoryGroup, memory_group
+from bench.peers import FREQUENCY_HZ, perf_record
+from bench.sink import Sink
+from bench.table import Row, render
 
 RATES_HZ = (20, 97)
-START_S = 30.0
 INTERVAL_S = 60.0
 """An interval that takes longer to end than this is an error; the agent's are 10 s or shorter."""
-STOP_S = 20.0
-PROGRAMS = 8
+EXPORT_S = 1.0
+"""An interval's export has arrived this long after its end."""
 PROJECTED_CPUS = 64
 
 # Budgets (design, section 9), by rate where they depend on it.
@@ -50,180 +48,25 @@ BUDGET_CPU_PERCENT = {20: 0.3, 97: 0.6}
 BUDGET_MAPS_MIB = 32.0
 BUDGET_MIXED_US = 25.0
 BUDGET_NATIVE_US = 12.0
-
-NATIVE = ("qsort", "cpp", "rust", "go_stripped")
-"""The slot `native`: programs that stay in user space, in code with unwind tables."""
-SPARE = ("static", "nopie", "pie", "threads")
-"""Take the places of programs that this machine has no compiler or interpreter for."""
-PYTHON = """
-def leaf(n):
-    return sum(i * i for i in range(n))
-def middle(n):
-    return leaf(n) + leaf(n // 2)
-print("ready", flush=True)
-while True:
-    middle(2000)
-"""
-NODE = """
-function leaf(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }
-function middle(n) { return [n, n / 2].map(leaf).concat(JSON.parse("[1, 2, 3]")).sort(); }
-console.log("ready");
-for (;;) middle(20000);
-"""
-JAVA = """
-public class Hog {
-    static long leaf(int n) { long s = 0; for (int i = 0; i < n; i++) s += i % 7; return s; }
-    static String middle(int n) { return Long.toString(leaf(n) + leaf(n / 2)); }
-    public static void main(String[] arguments) {
-        System.out.println("ready");
-        for (long total = 0;; ) total += middle(20000).hashCode();
-    }
-}
-"""
+BUDGET_PEAK_MB = 220.0
+BUDGET_START_CPU_S = 1.0
+BUDGET_WIRE_KB = {20: 120.0}
 
 
-class CannotMeasureError(Exception):
-    """The agent did not start, or did not end an interval: says what it logged."""
-
-
-# The load
-
-
-def _interpreters(folder: Path) -> Iterator[tuple[str, Path, list[str]]]:
-    """(name, executable, arguments) of the interpreters that are installed."""
-    yield "python3", Path(sys.executable), ["-c", PYTHON]
-    if node := shutil.which("node"):
-        yield "node", Path(node), ["-e", NODE]
-    if java := shutil.which("java"):
-        source = folder / "Hog.java"
-        source.write_text(JAVA)
-        yield "java", Path(java), ["-Xmx64m", str(source)]
-
-
-@contextmanager
-def busy_programs(folder: Path) -> Iterator[list[Running]]:
-    """`PROGRAMS` of them, each ready and busy; all are gone afterwards."""
-    with ExitStack() as stack:
-        programs: list[Running] = []
-        for name, executable, arguments in _interpreters(folder):
-            context = running(name, *arguments, executable=executable)
-            try:
-                programs.append(stack.enter_context(context))
-            except RuntimeError as error:  # java without a compiler, a node of another kind
-                print(f"{name} is left out: {error}", file=sys.stderr)
-        for name in (*NATIVE, "syscalls", *SPARE):
-            if len(programs) == PROGRAMS:
-                break
-            try:
-                programs.append(stack.enter_context(running(name)))
-            except MissingToolError as error:
-                print(f"{name} is left out: {error}", file=sys.stderr)
-        yield programs
-
-
-# The agent
-
-
-def _policies(hz: int, native_pids: list[int]) -> str:
+def _policies(hz: int, native_pids: list[int], url: str) -> str:
     """An AgentConfig; JSON is YAML."""
+    host = {"name": "host", "selector": {"host": True}}
+    native = {"name": "native", "selector": {"pids": native_pids}, "priority": 10}
+    rest = {"frequencyHz": hz, "endpoint": "sink"}
     return json.dumps(
         {
             "apiVersion": "flameherd.dev/v1alpha1",
             "kind": "AgentConfig",
             "version": "1",
-            "policies": [
-                {"name": "host", "selector": {"host": True}, "frequencyHz": hz},
-                {
-                    "name": "native",
-                    "selector": {"pids": native_pids},
-                    "frequencyHz": hz,
-                    "priority": 10,
-                },
-            ],
+            "policies": [host | rest, native | rest],
+            "endpoints": {"sink": {"protocol": "GRPC", "endpoint": url, "interval": "10s"}},
         }
     )
-
-
-@dataclass
-class Agent:
-    """A running agent and the address that it serves on."""
-
-    process: subprocess.Popen[bytes]
-    address: str
-    log: Path
-
-    def get(self, page: str) -> str:
-        """The text of `/metrics` or `/status`. Raises OSError when the agent is gone."""
-        with urllib.request.urlopen(f"{self.address}/{page}", timeout=10) as answer:
-            text: bytes = answer.read()
-        return text.decode()
-
-    def family(self) -> list[int]:
-        """The agent first, then its living children."""
-        found = [self.process.pid]
-        for pid in found:
-            with suppress(FileNotFoundError, ProcessLookupError):
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    found += map(int, (task / "children").read_text().split())
-        return found
-
-    def cpu_seconds(self) -> tuple[float, float]:
-        """User and system time: its own; its children's, living or reaped (proc(5), 14th to 17th)."""
-        own = children = 0
-        for pid in self.family():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                user, system, reaped_user, reaped_system = map(int, stat[11:15])
-                children += reaped_user + reaped_system
-                if pid == self.process.pid:
-                    own += user + system
-                else:
-                    children += user + system
-        hertz = os.sysconf("SC_CLK_TCK")
-        return own / hertz, children / hertz
-
-
-def memory_mb(pid: int) -> dict[str, float]:
-    """Vm* and Rss* lines of /proc/PID/status in MB (10^6 bytes); empty if the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return {}
-    found = re.findall(r"^((?:Vm|Rss)\w+):\s+(\d+) kB$", text, re.MULTILINE)
-    return {name: int(kib) * 1024 / 1e6 for name, kib in found}
-
-
-@contextmanager
-def running_agent(folder: Path, hz: int, native_pids: list[int]) -> Iterator[Agent]:
-    """An agent with configuration, cache, lock and log in `folder`; it has ended afterwards."""
-    folder.mkdir()
-    config, log = folder / "config.yaml", folder / "log"
-    config.write_text(_policies(hz, native_pids))
-    command = [str(Path(sys.executable).with_name("flameherd")), "agent", "--config", str(config)]
-    command += ["--cache", str(folder / "cache"), "--lock", str(folder / "lock")]
-    command += ["--listen", "127.0.0.1:0"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
-        yield Agent(process, _address(process, log), log)
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_S)
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"(http://\S+)/status$", log.read_text(), re.MULTILINE):
-            return found.group(1)
-        time.sleep(0.1)
-    raise CannotMeasureError(f"the agent did not start:\n{log.read_text()[-2000:]}")
 
 
 # Measuring
@@ -239,18 +82,22 @@ class Snapshot(NamedTuple):
     cold: dict[str, int]
     """Samples unwound in user space, by outcome."""
     map_bytes: int
+    wire_bytes: int
+    sent_samples: int
 
 
-def _next_interval(agent: Agent) -> Snapshot:
-    """Waits for an interval to end."""
+def _next_interval(agent: Agent, sink: Sink) -> Snapshot:
+    """Waits for an interval to end and to be exported."""
     before = json.loads(agent.get("status"))["ticks"]["due"]
     deadline = time.monotonic() + INTERVAL_S
     while time.monotonic() < deadline:
         time.sleep(0.25)
         status = json.loads(agent.get("status"))
         if status["ticks"]["due"] != before:
+            time.sleep(EXPORT_S)
             at_s, (own, children) = time.monotonic(), agent.cpu_seconds()
-            return Snapshot(at_s, own, children, status, *_metrics(agent.get("metrics")))
+            counted = (*_metrics(agent.get("metrics")), sink.wire_bytes, sink.samples)
+            return Snapshot(at_s, own, children, status, *counted)
     raise CannotMeasureError(f"no interval ended in {INTERVAL_S:.0f} s:\n{agent.log.read_text()}")
 
 
@@ -280,6 +127,8 @@ class Measured:
     """Of the agent's process, in MB, by the names of /proc/PID/status."""
     children_mb: float
     map_bytes: int
+    wire_bytes: int
+    sent_samples: int
     samples: dict[str, int]
     """By slot."""
     bpf_ns: dict[str, int]
@@ -309,13 +158,13 @@ class Measured:
         return sum(self.samples.values())
 
 
-def measure(agent: Agent, hz: int, seconds: float) -> Measured:
+def measure(agent: Agent, sink: Sink, hz: int, seconds: float) -> Measured:
     """Whole intervals that cover about `seconds`."""
-    begin = _next_interval(agent)
+    begin = _next_interval(agent, sink)
     interval_s = begin.status["intervalSeconds"]
     # Each question costs the agent a millisecond or two: ask only when the last interval ends.
-    time.sleep(max(1, math.ceil(seconds / interval_s)) * interval_s - 0.25)
-    end = _next_interval(agent)
+    time.sleep(max(1, math.ceil(seconds / interval_s)) * interval_s - 0.5 - EXPORT_S)
+    end = _next_interval(agent, sink)
     memory = memory_mb(agent.process.pid)
     children = sum(memory_mb(pid).get("VmRSS", 0.0) for pid in agent.family()[1:])
 
@@ -340,6 +189,8 @@ def measure(agent: Agent, hz: int, seconds: float) -> Measured:
         memory=memory,
         children_mb=children,
         map_bytes=end.map_bytes,
+        wire_bytes=end.wire_bytes - begin.wire_bytes,
+        sent_samples=end.sent_samples - begin.sent_samples,
         samples=grown_slots("samples"),
         bpf_ns=grown_slots("bpfNanoseconds"),
         whole=whole,
@@ -353,22 +204,6 @@ def measure(agent: Agent, hz: int, seconds: float) -> Measured:
 # Telling
 
 
-class Row(NamedTuple):
-    """A line of the table. Without a budget it is told, not judged."""
-
-    what: str
-    measured: float
-    unit: str
-    budget: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        """`ok`, `OVER`, or nothing. What could not be measured (NaN) is not ok."""
-        if self.budget is None:
-            return ""
-        return "ok" if self.measured <= self.budget else "OVER"
-
-
 def rows(measured: Measured) -> list[Row]:
     """The table of one rate."""
     m, hz = measured, f"{measured.hz} Hz"
@@ -376,6 +211,7 @@ def rows(measured: Measured) -> list[Row]:
     on_many = PROJECTED_CPUS * m.hz * 100 / 1e6
     many = f"{PROJECTED_CPUS} busy CPUs"
     bpf_us = m.bpf_us(*m.samples)
+    wire_kb = m.wire_bytes / 1000 * 60 / m.seconds
     return [
         Row(f"{hz}: agent RSS", m.memory["VmRSS"], "MB", BUDGET_RSS_MB[m.hz]),
         Row(f"{hz}: of that anonymous", m.memory["RssAnon"], "MB"),
@@ -388,6 +224,8 @@ def rows(measured: Measured) -> list[Row]:
         Row(f"{hz}: of that children", 100 * m.children_cpu_s / m.seconds, "% of a core"),
         Row(f"{hz}: BPF per sample, all", bpf_us, "µs", BUDGET_MIXED_US),
         Row(f"{hz}: BPF per sample, native", m.bpf_us("native"), "µs", BUDGET_NATIVE_US),
+        Row(f"{hz}: on the wire", wire_kb, "KB/min", BUDGET_WIRE_KB.get(m.hz)),
+        Row(f"{hz}: on the wire, a sample", m.wire_bytes / max(1, m.sent_samples), "bytes"),
         Row(f"{hz}: samples", m.all_samples, ""),
         Row(f"{hz}: of those native", m.samples["native"], ""),
         Row(f"{hz}: whole stacks", 100 * m.whole / max(1, sum(m.outcomes.values())), "%"),
@@ -405,40 +243,76 @@ def account(measured: Measured) -> str:
     return f"{measured.hz} Hz, {measured.seconds:.1f} s: {', '.join(told)}"
 
 
-def render(table: list[Row]) -> str:
-    """The table in Markdown."""
-    lines = ["| what | measured | budget | |", "| --- | ---: | ---: | --- |"]
-    for row in table:
-        number = f"{row.measured:,.0f}" if not row.unit else f"{row.measured:.2f} {row.unit}"
-        budget = "" if row.budget is None else f"{row.budget:g}"
-        lines.append(f"| {row.what} | {number} | {budget} | {row.verdict} |")
-    return "\n".join(lines)
+def start_rows(folder: Path, config: str) -> list[Row]:
+    """CPU time until a second agent samples, on the cache that a first one left."""
+    before = time.monotonic()
+    with running_agent(folder, config, None) as agent:
+        seconds, (own, children) = time.monotonic() - before, agent.cpu_seconds()
+    return [
+        Row("start, cached bytecode: CPU", own + children, "s", BUDGET_START_CPU_S),
+        Row("start: of that children", children, "s"),
+        Row("start: until it samples", seconds, "s"),
+    ]
+
+
+def group_rows(hz: int, group: MemoryGroup | None) -> list[Row]:
+    """The memory of the agent's cgroup."""
+    if group is None:
+        print("memory.peak: no memory controller of cgroups here", file=sys.stderr)
+        return []
+    parts = [Row(f"{hz} Hz: there now, {n}", mb, "MB") for n, mb in group.parts_mb().items()]
+    what = f"{hz} Hz: memory.peak (cgroup v{group.version})"
+    return [Row(what, group.peak_mb(), "MB", BUDGET_PEAK_MB), *parts]
+
+
+def perf_rows(folder: Path, seconds: float) -> list[Row]:
+    """`perf record` beside the same load."""
+    run = perf_record(folder, seconds)
+    if isinstance(run, str):
+        print(f"perf record is left out: {run}", file=sys.stderr)
+        return []
+    name = f"perf record -F {FREQUENCY_HZ} --call-graph dwarf -a"
+    return [
+        Row(f"{name}: CPU", run.cpu_s, "s"),
+        Row("perf record: the same", 100 * run.cpu_s / run.seconds, "% of a core"),
+        Row("perf record: peak RSS", run.rss_mb, "MB"),
+        Row("perf record: written", run.file_bytes * 60 / run.seconds / 1000, "KB/min"),
+        Row("perf record: samples", run.samples, ""),
+    ]
 
 
 def main() -> int:
     """Measures, prints the table; the exit code is told in the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m bench.agent")
     parser.add_argument("--seconds", type=float, default=60.0, help="window a rate (default: 60)")
-    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds a rate (default: 15)")
+    parser.add_argument("--warm-up", type=float, default=25.0, help="seconds a rate (default: 25)")
+    parser.add_argument("--without-peers", action="store_true", help="do not run perf record")
     arguments = parser.parse_args()
     # The end of the process must not be the end of its `finally` blocks.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     table: list[Row] = []
     load_before = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="flameherd-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="flameherd-bench-") as name, Sink() as sink:
         folder = Path(name)
         with busy_programs(folder) as programs:
             native = [program.pid for program in programs if program.name in NATIVE]
             try:
                 for hz in RATES_HZ:
-                    with running_agent(folder / f"{hz}", hz, native) as agent:
+                    config = _policies(hz, native, sink.url)
+                    with (
+                        memory_group(f"flameherd-bench-{hz}") as group,
+                        running_agent(folder / f"{hz}", config, group) as agent,
+                    ):
                         time.sleep(arguments.warm_up)
-                        measured = measure(agent, hz, arguments.seconds)
+                        measured = measure(agent, sink, hz, arguments.seconds)
+                        table += rows(measured) + group_rows(hz, group)
                     print(account(measured), file=sys.stderr)
-                    table += rows(measured)
+                table += start_rows(folder / f"{RATES_HZ[0]}", config)
             except (CannotMeasureError, OSError) as error:
                 print(f"bench.agent: {error}", file=sys.stderr)
                 return 2
+            if not arguments.without_peers:
+                table += perf_rows(folder, arguments.seconds)
             print(f"{len(programs)} programs: {', '.join(p.name for p in programs)};", end=" ")
             print(f"{os.cpu_count()} CPUs; load average before: {load_before:.1f}\n")
     print(render(table))

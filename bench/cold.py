@@ -31,7 +31,7 @@ from flameherd_agent.pipeline.assemble import WHOLE
 from flameherd_agent.recording import Recording
 from flameherd_agent.types import Pid, SlotId
 
-from bench.agent import JAVA, NODE
+from bench.load import JAVA, NODE
 from tests.ebpf.recorded import missing
 from tests.programs.build import MissingToolError
 from tests.programs.catalog import NATIVE, PROCESSES, RUNTIMES
