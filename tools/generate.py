@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GENERATORS = ("tools.gen_abi", "tools.gen_policy_docs")
+GENERATORS = ("tools.gen_abi", "tools.gen_policy_docs", "tools.gen_crd")
 
 
 def main() -> int:

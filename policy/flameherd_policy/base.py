@@ -7,23 +7,30 @@ field's documentation, its unit and its checks; `decode` and the reference docs 
 
     unit    printed behind the bounds: "Hz"
     check   str -> str | None: what is wrong with the text, or None
+    cel     Rules that the API server checks on this field
     ge, le  bounds of a Duration
     set     True: the entries of a list must differ
+    key     the field that tells the entries of a list of structs apart
+    format  of a text, for the API server: "date-time"
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from flameherd_policy.durations import Duration
 from flameherd_policy.quantities import Quantity
+from flameherd_policy.rules import Rule
 
 API_VERSION = "flameherd.dev/v1alpha1"
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base of every struct of the model."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    """What the API server checks across fields; `problems` repeats it."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is wrong across fields: (path relative to this struct, message)."""

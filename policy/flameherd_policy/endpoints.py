@@ -20,11 +20,69 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Meta
 
 from flameherd_policy.base import Model
+from flameherd_policy.rules import Rule, matches
 
 DEFAULT_PORTS: Final = {"GRPC": 4317, "HTTP": 4318}
 _LABEL = re.compile(r"[a-z0-9_](?:[-a-z0-9_]{0,61}[a-z0-9_])?", re.ASCII)
 _LOOKS_NUMERIC = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 _IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
+
+
+_HOST: Final = r"[A-Za-z0-9_](?:[-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?"
+_NAME: Final = rf"{_HOST}(?:\.{_HOST})*"
+_NUMBER: Final = "(?:[0-9]+|0[xX][0-9a-fA-F]*)"
+_OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_HEX: Final = "[0-9a-fA-F]{1,4}"
+_IPV6: Final = "|".join(
+    (
+        f"(?:{_HEX}:){{7}}{_HEX}",
+        f"(?:{_HEX}:){{1,7}}:",
+        *(f"(?:{_HEX}:){{1,{7 - after}}}(?::{_HEX}){{1,{after}}}" for after in range(1, 7)),
+        f":(?::{_HEX}){{1,7}}",
+        "::",
+    )
+)
+_PORT: Final = (
+    "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+)
+_END: Final = "(?:[:/]|$)"
+
+# On the text as a whole: the API server cannot bound the cost of rules over parts of a URL.
+ENDPOINT_RULES: Final = (
+    matches(
+        rf"https?://(?:{_NAME}\.?|\[(?:{_IPV6})\])(?::(?:{_PORT}))?(?:/[!-~]*)?",
+        "is not http://host[:port] (plain text) or https://host[:port] (TLS)",
+    ),
+    Rule(
+        r"!self.matches(r'[?#@\\]')",
+        "an endpoint has no query, no fragment and no credentials: put credentials into the "
+        "Secret of headersSecretRef",
+    ),
+    Rule(
+        rf"!self.matches(r'^[a-z]+://[^/:]{{253}}(?:[^/:.]|\.[^/:])') && (self.matches(r'^[a-z]+://{_IPV4}{_END}') "
+        rf"|| !self.matches(r'^[a-z]+://(?:[^/:\[]*\.)?{_NUMBER}\.?{_END}'))",
+        "the host looks like an IP address but is not written as one, or is longer than 253 "
+        "characters: write a name, 10.0.0.1 or [2001:db8::1]",
+    ),
+    Rule(
+        r"!self.matches(r'^[a-z]+://(?i:(?:[^/:]*\.)?(?:localhost|localdomain)\.?"
+        r"|127\.[0-9.]*|169\.254\.[0-9.]*|0\.0\.0\.0|\[[0:]*1?\]|\[fe[89ab][0-9a-f]:[^\]]*\])"
+        rf"{_END}')",
+        "is the node itself or a link-local address, which a policy may not export to: name a "
+        "Service, as in https://collector.obs.svc:4317",
+    ),
+)
+"""Stricter than `parse_endpoint`, which also reads files: these belong to a tenant."""
+
+RULE_HOST_RULES: Final = (
+    Rule(
+        rf"self.matches(r'^(?:{_IPV4}|{_IPV6})$') || (self.matches(r'^(?:\*\.)?{_NAME}$') "
+        rf"&& !self.matches(r'(?:^|\.){_NUMBER}$'))",
+        "is neither a host name, nor *. and the end of host names as in *.obs.svc, nor an IP "
+        "address",
+    ),
+)
 
 
 class Source(StrEnum):
@@ -56,7 +114,7 @@ def _check_rule_host(text: str) -> str | None:
     name = text.removeprefix("*.")
     if "*" in name or not name:
         return f"{text!r}: '*' may only stand for the first labels, as in *.obs.svc"
-    return None if _host_problem(name) is None else f"{text!r} is not a host name"
+    return None if _host_problem(name.lower()) is None else f"{text!r} is not a host name"
 
 
 class EndpointRule(Model, frozen=True):
@@ -68,7 +126,7 @@ class EndpointRule(Model, frozen=True):
         Meta(
             min_length=1,
             max_length=253,
-            extra={"check": _check_rule_host},
+            extra={"check": _check_rule_host, "cel": RULE_HOST_RULES},
             description="A host name, or `*.` and the end of host names: `*` stands for one or "
             "more labels.",
         ),

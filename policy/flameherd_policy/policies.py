@@ -5,10 +5,9 @@ Every list, map and string is bounded, because CEL rules over unbounded ones are
 server. An absent part is off: `cpu` absent = no CPU profiling, `cpu: {}` = on with the default
 rate; defaults fill what is present and never switch anything on. Fields are here once the agent can
 do what they say: budgets, off-CPU, scraping, probes and captures come with their own work. `status`
-belongs to the operator's side.
+is the operator's to write; nobody reads it to decide what is profiled.
 """
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final
@@ -17,14 +16,16 @@ from msgspec import Meta
 
 from flameherd_policy.base import Model
 from flameherd_policy.durations import Duration
-from flameherd_policy.endpoints import EndpointRule, parse_endpoint
+from flameherd_policy.endpoints import ENDPOINT_RULES, EndpointRule, parse_endpoint
+from flameherd_policy.rules import NO_NUL, Rule, text
 from flameherd_policy.selectors import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
     LabelKey,
     LabelSelector,
     LabelValue,
-    check_dns_label,
-    check_dns_subdomain,
 )
+from flameherd_policy.status import ClusterProfilingPolicyStatus, ProfilingPolicyStatus
 
 MAX_FREQUENCY_HZ: Final = 997
 DEFAULT_FREQUENCY_HZ: Final = 19
@@ -32,37 +33,41 @@ DEFAULT_FREQUENCY_HZ: Final = 19
 
 FrequencyHz = Annotated[int, Meta(ge=1, le=MAX_FREQUENCY_HZ, extra={"unit": "Hz"})]
 Priority = Annotated[int, Meta(ge=-1000, le=1000)]
-ObjectName = Annotated[
-    str, Meta(min_length=1, max_length=253, extra={"check": check_dns_subdomain})
-]
-DnsLabel = Annotated[str, Meta(min_length=1, max_length=63, extra={"check": check_dns_label})]
+ObjectName = Annotated[str, Meta(min_length=1, max_length=253, extra=DNS_SUBDOMAIN)]
+DnsLabel = Annotated[str, Meta(min_length=1, max_length=63, extra=DNS_LABEL)]
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_ATTRIBUTE_KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*", re.ASCII)
 _RESERVED: Final = ("container.", "flameherd.", "host.", "k8s.", "process.", "profile.", "thread.")
+_KEY: Final = text(
+    r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*",
+    "is not an attribute key: lower-case words with dots, such as team.name",
+    Rule(
+        rf"!self.matches(r'^(?:{'|'.join(name.removesuffix('.') for name in _RESERVED)})\.')",
+        f"is set by the agent itself ({', '.join(_RESERVED)}…): choose another key",
+    ),
+)
 
 
-def _check_env_name(text: str) -> str | None:
-    return (
-        None
-        if _ENV_NAME.fullmatch(text)
-        else f"{text!r} is not the name of an environment variable"
-    )
+def _check_attribute_key(key: str) -> str | None:
+    if key.startswith(_RESERVED):
+        return f"{key!r} is set by the agent itself ({', '.join(_RESERVED)}…): choose another key"
+    wrong: str | None = _KEY["check"](key)
+    return wrong
 
 
-def _check_attribute_key(text: str) -> str | None:
-    if not _ATTRIBUTE_KEY.fullmatch(text):
-        return f"{text!r} is not an attribute key: lower-case words with dots, such as team.name"
-    if text.startswith(_RESERVED):
-        return f"{text!r} is set by the agent itself ({', '.join(_RESERVED)}…): choose another key"
-    return None
-
-
-EnvName = Annotated[str, Meta(min_length=1, max_length=128, extra={"check": _check_env_name})]
-AttributeKey = Annotated[
-    str, Meta(min_length=1, max_length=128, extra={"check": _check_attribute_key})
+EnvName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=128,
+        extra=text(r"[A-Za-z_][A-Za-z0-9_]*", "is not the name of an environment variable"),
+    ),
 ]
-AttributeValue = Annotated[str, Meta(max_length=256)]
+AttributeKey = Annotated[
+    str, Meta(min_length=1, max_length=128, extra=_KEY | {"check": _check_attribute_key})
+]
+AttributeValue = Annotated[
+    str, Meta(max_length=256, extra=text(NO_NUL, "holds a character that is not text"))
+]
 
 
 class ObjectMeta(Model, frozen=True):
@@ -161,7 +166,18 @@ class SecretKeyRef(Model, frozen=True):
     """One key of a Secret of the policy's own namespace, of type `flameherd.dev/export`."""
 
     name: Annotated[ObjectName, Meta(description="Name of the Secret.")]
-    key: Annotated[str, Meta(min_length=1, max_length=253, description="Key in the Secret.")]
+    key: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            extra=text(
+                "[-._A-Za-z0-9]+",
+                "is not a key of a Secret: letters, digits, '-', '_' and '.'",
+            ),
+            description="Key in the Secret.",
+        ),
+    ]
 
 
 class Tls(Model, frozen=True):
@@ -189,11 +205,24 @@ DEFAULT_INTERVAL: Final = Duration.parse("10s")
 class Export(Model, frozen=True):
     """Where profiles are sent, as OTLP."""
 
+    RULES = (
+        Rule(
+            "(has(self.protocol) && self.protocol == 'HTTP') "
+            "|| !self.endpoint.matches(r'^[a-z]+://[^/]+/.')",
+            "a gRPC endpoint has no path: leave it out, or write protocol: HTTP",
+        ),
+        Rule(
+            "!has(self.tls) || self.endpoint.startsWith('https://')",
+            "tls goes with https:// only: write https://, or leave tls out",
+        ),
+    )
+
     endpoint: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=512,
+            extra={"cel": ENDPOINT_RULES},
             description="`https://host[:port]` (TLS) or `http://host[:port]` (plain text). "
             "Port: 4317 for GRPC, 4318 for HTTP.",
         ),
@@ -238,8 +267,13 @@ class ProfilingPolicySpec(Model, frozen=True):
             max_length=32, extra={"set": True}, description="Containers of the pods; empty = all."
         ),
     ] = ()
-    cpu: Annotated[Cpu | None, Meta(description="CPU profiling; absent = off.")] = None
-    attributes: Annotated[Attributes, Meta(description="Additional attributes.")] = Attributes()
+    cpu: Annotated[
+        Cpu | None,
+        Meta(description="CPU profiling; absent = off, `{}` = on at the cluster's default rate."),
+    ] = None
+    attributes: Annotated[
+        Attributes, Meta(description="What is added to the attributes of the profiles.")
+    ] = Attributes()
     export: Annotated[
         Export | None, Meta(description="Where to; absent = the cluster's default.")
     ] = None
@@ -249,7 +283,12 @@ class ProfilingPolicy(Model, frozen=True):
     """Namespaced: what to profile in this namespace, and how."""
 
     metadata: Annotated[ObjectMeta, Meta(description="Name and namespace.")]
-    spec: Annotated[ProfilingPolicySpec, Meta(description="What is wanted.")]
+    spec: Annotated[
+        ProfilingPolicySpec, Meta(description="What to profile in this namespace, and how.")
+    ]
+    status: Annotated[
+        ProfilingPolicyStatus | None, Meta(description="What is; written by the operator.")
+    ] = None
 
 
 class Defaults(Model, frozen=True):
@@ -262,7 +301,10 @@ class Defaults(Model, frozen=True):
 class Host(Model, frozen=True):
     """Profiling of the node itself: every process that no other policy selects."""
 
-    cpu: Annotated[Cpu | None, Meta(description="CPU profiling; absent = off.")] = None
+    cpu: Annotated[
+        Cpu | None,
+        Meta(description="CPU profiling; absent = off, `{}` = on at the default rate."),
+    ] = None
 
 
 class FrequencyLimit(Model, frozen=True):
@@ -318,7 +360,16 @@ class ClusterProfilingPolicy(Model, frozen=True):
     """Cluster-wide: the administrator's defaults and ceilings."""
 
     metadata: Annotated[ObjectMeta, Meta(description="Name.")]
-    spec: Annotated[ClusterProfilingPolicySpec, Meta(description="What is wanted.")]
+    spec: Annotated[
+        ClusterProfilingPolicySpec,
+        Meta(
+            description="The administrator's defaults and ceilings, and profiling of the nodes "
+            "themselves."
+        ),
+    ]
+    status: Annotated[
+        ClusterProfilingPolicyStatus | None, Meta(description="What is; written by the operator.")
+    ] = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.metadata.namespace is not None:

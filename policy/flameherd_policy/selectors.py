@@ -5,7 +5,6 @@ absent; `In` and `NotIn` need values, `Exists` and `DoesNotExist` must have none
 must hold; an empty selector matches everything.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Final
@@ -13,53 +12,57 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from flameherd_policy.base import Model
+from flameherd_policy.rules import Rule, text
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_LABEL_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_PART: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_PART}(?:\.{_PART})*"
+"""As Kubernetes has it: only the whole is bounded, not each part."""
 _MAX_SUBDOMAIN: Final = 253
 
+DNS_LABEL: Final = text(
+    _LABEL,
+    "must be at most 63 lower-case letters, digits and '-', and begin and end with a letter or "
+    "digit",
+)
+"""RFC 1123 label: the names of namespaces and containers."""
 
-def check_dns_label(text: str) -> str | None:
-    """RFC 1123 label: the names of namespaces and containers."""
-    if _DNS_LABEL.fullmatch(text):
-        return None
-    return (
-        "must be at most 63 lower-case letters, digits and '-', and begin and end with a "
-        "letter or digit"
-    )
+DNS_SUBDOMAIN: Final = text(
+    _SUBDOMAIN,
+    "must be at most 253 lower-case letters, digits, '-' and '.', and begin and end with a letter "
+    "or digit",
+)
+"""RFC 1123 subdomain: the names of most objects."""
+
+_WRONG_KEY: Final = (
+    "is not a label key: 1 to 63 letters, digits, '-', '_', '.', with a letter or digit at both "
+    "ends; before it there may be a DNS name and '/'"
+)
+_KEY: Final = text(
+    f"(?:{_SUBDOMAIN}/)?{_LABEL_NAME}",
+    _WRONG_KEY,
+    Rule(f"self.indexOf('/') <= {_MAX_SUBDOMAIN}", "has more than 253 characters before the '/'"),
+)
+_VALUE: Final = text(
+    f"(?:{_LABEL_NAME})?",
+    "is not a label value: at most 63 letters, digits, '-', '_', '.', with a letter or digit at "
+    "both ends",
+)
 
 
-def check_dns_subdomain(text: str) -> str | None:
-    """RFC 1123 subdomain: the names of most objects."""
-    if len(text) <= _MAX_SUBDOMAIN and all(_DNS_LABEL.fullmatch(part) for part in text.split(".")):
-        return None
-    return (
-        "must be at most 253 lower-case letters, digits, '-' and '.', and begin and end with "
-        "a letter or digit"
-    )
-
-
-def check_label_key(text: str) -> str | None:
+def check_label_key(key: str) -> str | None:
     """`name` or `prefix/name`."""
-    prefix, slash, name = text.rpartition("/")
-    if slash and check_dns_subdomain(prefix) is not None:
-        return f"{text!r} is not a label key: {prefix!r} before the '/' must be a DNS name"
-    if not _NAME.fullmatch(name):
-        return (
-            f"{text!r} is not a label key: 1 to 63 letters, digits, '-', '_', '.', with a "
-            "letter or digit at both ends"
-        )
-    return None
+    if key.find("/") > _MAX_SUBDOMAIN:
+        return f"{key!r} has more than {_MAX_SUBDOMAIN} characters before the '/'"
+    wrong: str | None = _KEY["check"](key)
+    return wrong
 
 
-def check_label_value(text: str) -> str | None:
+def check_label_value(value: str) -> str | None:
     """Like a key's name, but may be empty."""
-    if not text or _NAME.fullmatch(text):
-        return None
-    return (
-        f"{text!r} is not a label value: at most 63 letters, digits, '-', '_', '.', with a "
-        "letter or digit at both ends"
-    )
+    wrong: str | None = _VALUE["check"](value)
+    return wrong
 
 
 class Operator(StrEnum):
@@ -71,12 +74,24 @@ class Operator(StrEnum):
     DOES_NOT_EXIST = "DoesNotExist"
 
 
-LabelKey = Annotated[str, Meta(max_length=317, extra={"check": check_label_key})]
-LabelValue = Annotated[str, Meta(max_length=63, extra={"check": check_label_value})]
+LabelKey = Annotated[str, Meta(max_length=317, extra=_KEY | {"check": check_label_key})]
+LabelValue = Annotated[str, Meta(max_length=63, extra=_VALUE)]
 
 
 class LabelRequirement(Model, frozen=True):
     """One condition on the labels of an object."""
+
+    RULES = (
+        Rule(
+            "!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
+            "operators In and NotIn need at least one value: add values, or write Exists or "
+            "DoesNotExist",
+        ),
+        Rule(
+            "self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
+            "operators Exists and DoesNotExist take no values: leave values out",
+        ),
+    )
 
     key: Annotated[LabelKey, Meta(description="The label that is looked at.")]
     operator: Annotated[Operator, Meta(description="How the label's value is compared.")]

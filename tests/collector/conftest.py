@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.collector.build import collector_binary, go
+from tests.collector.build import collector_binary
 from tests.collector.certificates import Identity, issue, make_ca
 from tests.collector.collector import Collector
+from tests.go_build import go
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Which endpoints a file and which a tenant may name."""
 
 import pytest
+from flameherd_policy.decode import decode
 from flameherd_policy.endpoints import (
     EndpointRule,
     Scheme,
@@ -106,3 +107,12 @@ def test_no_text_raises(text: str, protocol: str) -> None:
     for endpoint in (text, "http://" + text):
         problem = check_endpoint(endpoint, protocol, source=Source.CR)
         assert problem is None or isinstance(problem, str)
+
+
+@pytest.mark.parametrize("host", ["C.Obs.svc", "*.OBS.svc"])
+def test_rules_take_hosts_in_any_case(host: str) -> None:
+    """The API server does, and `allows` compares without it."""
+    rule = decode(EndpointRule, {"scheme": "https", "host": host}).value
+    target = parse_endpoint("https://c.obs.SVC", "GRPC")
+    assert isinstance(target, Target)
+    assert rule.allows(target)

@@ -285,12 +285,12 @@ def test_the_api_is_read_leniently_and_says_what_it_left_out() -> None:
     wire = {
         "metadata": {"name": "p", "namespace": "n", "managedFields": []},
         "spec": {"podSelector": {}, "cpu": {"frequencyHz": 5, "jitter": 1}, "export": None},
-        "status": {},
+        "status": {"phase": "x"},
     }
     value, unknown = decode(ProfilingPolicy, wire, lenient=True)
     assert value.spec.cpu is not None
     assert value.spec.cpu.frequency_hz == 5
-    assert unknown == ("metadata.managedFields", "spec.cpu.jitter", "status")
+    assert unknown == ("metadata.managedFields", "spec.cpu.jitter", "status.phase")
     with pytest.raises(PolicyError):
         decode(ProfilingPolicy, wire)
 

@@ -1,0 +1,56 @@
+"""Fixtures: a control plane for the whole run, and its API with the project's kinds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.api import Api, Refused, eventually
+from tests.cluster.build import control_plane_binary
+from tests.cluster.control_plane import ControlPlane
+from tests.go_build import go
+
+CRDS = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    if go() is None:
+        pytest.skip("needs Go to build a Kubernetes API server")
+    made = ControlPlane(control_plane_binary(), tmp_path_factory.mktemp("control-plane"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def install_kinds(api: Api) -> None:
+    """The CRDs as committed; back when the API server serves them."""
+    for path in CRDS:
+        definition = yaml.safe_load(path.read_text())
+        api.apply(f"{DEFINITIONS}/{definition['metadata']['name']}", definition)
+        names = definition["spec"]["names"]
+        served = f"/apis/flameherd.dev/v1alpha1/{names['plural']}"
+
+        def answers(served: str = served) -> bool:
+            try:
+                return "items" in api.get(served)
+            except Refused as error:
+                if error.code in (404, 429, 503):  # not yet, or its storage is being made
+                    return False
+                raise
+
+        eventually(answers, f"{served} is served")
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: ControlPlane) -> Api:
+    """The API as its administrator, with our kinds and two tenants' namespaces."""
+    made = control_plane.admin
+    install_kinds(made)
+    for name in ("shop", "bank"):
+        made.namespace(name, {"tenant": name})
+    return made
