@@ -82,6 +82,9 @@ def test_saved_tables_load_as_they_were(tmp_path: Path) -> None:
     assert np.array_equal(loaded.rule_table, table.rule_table)
     loaded.shed()
     assert loaded.lookup(table.base + int(table.pcs[5])) == table.rule_table[table.rules[5]]
+    assert loaded.row(table.base - 1) == -1
+    for far in (table.base + (1 << 32), (1 << 64) - 1):
+        assert loaded.row(far) == len(table) - 1
 
 
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:

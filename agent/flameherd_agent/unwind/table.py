@@ -29,6 +29,7 @@ VERSION = 2
 _HEADER = struct.Struct("<8sIIQIIII")  # magic, version, rule size, base, rows, rules, 0, checksum
 _SUMMED = _HEADER.size - 4
 _MAX_ROWS = 1 << 27
+_LAST_PC = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class UnwindTable:
         """The index of the row that covers a file address; -1 before the first."""
         if pc < self.base:
             return -1
-        return int(np.searchsorted(self.pcs, pc - self.base, "right")) - 1
+        # As uint32: for a plain int numpy would make a copy of the whole column in int64.
+        wanted = np.uint32(min(pc - self.base, _LAST_PC))
+        return int(self.pcs.searchsorted(wanted, "right")) - 1
 
     def lookup(self, pc: int) -> np.void:
         """The rule (RULE_DTYPE scalar) for a file address; rule 0 where nothing is known."""
