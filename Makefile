@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
-PY_SOURCES := policy agent backend tests tools bench
+PY_SOURCES := policy agent backend operator tests tools bench
 C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/fuzz/*.c tests/programs/*.c tests/programs/*.cc)
 
 .PHONY: help setup up test check format generate soak fuzz test-kernels bench-agent clean
@@ -12,7 +12,7 @@ help: ## list the targets
 
 setup: $(VENV)/.ready ## install Debian packages and make .venv (quick when it is there)
 
-$(VENV)/.ready: tools/setup.sh uv.lock pyproject.toml policy/pyproject.toml agent/pyproject.toml backend/pyproject.toml
+$(VENV)/.ready: tools/setup.sh uv.lock pyproject.toml policy/pyproject.toml agent/pyproject.toml backend/pyproject.toml operator/pyproject.toml
 	@tools/setup.sh
 
 up: setup ## profile this machine by examples/host.yaml and watch it live
@@ -23,7 +23,7 @@ check: setup ## format, lint, types, import contracts, generated files up to dat
 	$(BIN)/ruff check $(PY_SOURCES)
 	clang-format-14 --dry-run --Werror $(C_SOURCES)
 	$(BIN)/mypy
-	PYTHONPATH=policy:agent:backend $(BIN)/lint-imports
+	PYTHONPATH=policy:agent:backend:operator $(BIN)/lint-imports
 	$(BIN)/python -m tools.generate --check
 
 format: setup ## rewrite the sources in the house format
