@@ -285,6 +285,17 @@ def test_code_does_not_change_the_key_but_rows_do(tmp_path: Path) -> None:
     assert key(bytes(real)) == before
 
 
+def test_stubs_without_lazy_binding_have_names(client: WorkerClient) -> None:
+    bash = Path("/bin/bash").resolve()
+    stubs = ElfFile.open(bash).section(".plt.got")
+    if stubs is None:
+        pytest.skip(f"{bash} has no .plt.got")
+    (names,) = ask_names(client, bash)
+    lines = SymbolIndex.open(Path(names.symbols_path)).lookup(FileAddress(stubs.addr))
+    assert lines
+    assert lines[0].function.endswith("@plt")
+
+
 def test_ranges() -> None:
     assert without([(0, 100)], [(10, 20), (15, 30), (90, 200)]) == [(0, 10), (30, 90)]
     assert without([(0, 10), (5, 20)], []) == [(0, 10), (10, 20)]

@@ -131,6 +131,8 @@ def _unread(elf: ElfFile, is_go: bool) -> list[Range]:
     through_segment = any(s.type == PT_GNU_EH_FRAME for s in elf.segments)
     if through_segment and elf.section(".eh_frame") is None:
         return []
+    # Its stubs are named by what the dynamic relocations put into the slots that they jump through.
+    stubs = elf.section(".plt.got") is not None
     ranges: list[Range] = []
     for section in elf.sections:
         if section.type == SHT_NOBITS:
@@ -138,7 +140,8 @@ def _unread(elf: ElfFile, is_go: bool) -> list[Range]:
         is_code = section.flags & SHF_EXECINSTR and not section.name.startswith(".plt")
         is_dwarf = section.name.startswith((".debug_", ".zdebug_")) and "frame" not in section.name
         # Go keeps tables in data, inline trees in read-only data, and its prologues are looked at.
-        if is_dwarf or (not is_go and (is_code or section.name in _DATA)):
+        is_data = section.name in _DATA and (section.name != ".rela.dyn" or not stubs)
+        if is_dwarf or (not is_go and (is_code or is_data)):
             ranges.append((section.offset, section.offset + section.size))
     return ranges
 
