@@ -38,10 +38,18 @@ def main() -> None:
         from flameherd_agent.worker.limits import MemoryLimit
 
         from tests.fuzz.registry import TARGETS
-    spare_arrays()
     warnings.simplefilter("error")
     target = TARGETS[sys.argv[1]]
-    atheris.Setup([f"fuzz-{target.name}", *sys.argv[2:]], target.run)
+    started = False
+
+    def run(data: bytes) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            spare_arrays()  # here, since atheris.Fuzz() puts the function in
+        target.run(data)
+
+    atheris.Setup([f"fuzz-{target.name}", *sys.argv[2:]], run)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     MemoryLimit()
     atheris.Fuzz()

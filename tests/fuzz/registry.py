@@ -1,6 +1,6 @@
 """All targets by name."""
 
-from tests.fuzz import elf_targets, index_targets, text_targets, unwinder_target
+from tests.fuzz import cfi_target, elf_targets, index_targets, text_targets, unwinder_target
 from tests.fuzz.target import Target
 
 _ELF_WORDS = (b"\x7fELF\x02\x01\x01", b"\x50\xe5\x74\x64", b"ZLIB", b".gnu_debugdata\0")
@@ -13,6 +13,8 @@ TARGETS = {
                elf_targets.elf_seeds, 24 << 10, _ELF_WORDS),
         Target("eh_frame", ".eh_frame and .debug_frame", elf_targets.frames,
                elf_targets.frame_seeds, 4096, _FRAME_WORDS),
+        Target("cfi", ".eh_frame against a plain interpreter", cfi_target.cfi,
+               lambda: [seed[1:] for seed in elf_targets.frame_seeds()[::3]], 2048, _FRAME_WORDS),
         Target("symbols", "symbol tables, PLT, debug files", elf_targets.symbols,
                elf_targets.symbol_seeds, 4096),
         Target("gopclntab", "Go's symbol table", elf_targets.pclntab,
