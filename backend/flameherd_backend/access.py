@@ -1,0 +1,120 @@
+"""Who may send what, and who may see what.
+
+A token stands for a name, the namespaces that its bearer may send profiles of, and those that it may
+see. Without a tokens file there are no tokens: everybody who reaches the port may do everything, which
+is why ports are on localhost unless told otherwise.
+
+The tokens file has one token a line, words apart by spaces; `*` = all namespaces, `-` = none, and an
+empty namespace (programs outside Kubernetes) is written `""`:
+
+    # name   token                 may send      may see
+    agents   5f0c…                 *             -
+    shop     91ab…                 shop,shop-dev shop,shop-dev
+    admin    77de…                 -             *
+
+Behind a proxy that signs people in (OIDC), the user's name comes in a header that only the proxy can
+set, and `MaySee` decides: in a cluster by a SubjectAccessReview.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flameherd_backend.errors import Unauthenticated, UsageError
+
+Namespaces = frozenset[str] | None
+"""None = all."""
+
+MaySee = Callable[[str, str], bool]
+"""(user, namespace) → whether the user may see profiles of that namespace."""
+
+_MAX_FILE: Final = 1 << 20
+_MIN_TOKEN: Final = 16
+_WORDS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whoever sends a request."""
+
+    name: str
+    may_send: Namespaces
+    may_see: Namespaces
+
+
+EVERYBODY: Final = Identity("", None, None)
+
+
+def _namespaces(text: str) -> Namespaces:
+    if text == "*":
+        return None
+    if text == "-":
+        return frozenset()
+    return frozenset("" if name == '""' else name for name in text.split(","))
+
+
+def read_tokens(path: Path) -> dict[bytes, Identity]:
+    """SHA-256 of each token → who it stands for. Raises `UsageError`, never with a token in it."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--tokens {path}: {error}") from error
+    if len(text) > _MAX_FILE:
+        raise UsageError(f"--tokens {path}: more than {_MAX_FILE} characters")
+    found: dict[bytes, Identity] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != _WORDS:
+            raise UsageError(f"--tokens {path}:{number}: a line is `name token may-send may-see`")
+        name, token, may_send, may_see = words
+        if len(token) < _MIN_TOKEN:
+            raise UsageError(
+                f"--tokens {path}:{number}: the token of {name} is shorter than {_MIN_TOKEN} characters"
+            )
+        found[hashlib.sha256(token.encode()).digest()] = Identity(
+            name, _namespaces(may_send), _namespaces(may_see)
+        )
+    if not found:
+        raise UsageError(f"--tokens {path}: there is no token in it")
+    return found
+
+
+class Access:
+    """Decides by `Authorization`, and by the proxy's user header if there is one."""
+
+    def __init__(
+        self,
+        tokens: Mapping[bytes, Identity] | None = None,
+        user_header: str = "",
+        may_see: MaySee | None = None,
+    ) -> None:
+        self._tokens = tokens
+        self.user_header = user_header.lower()
+        self.may_see = may_see
+
+    def identify(self, authorization: str | None, user: str | None = None) -> Identity:
+        """Who it is. Raises `Unauthenticated`."""
+        if self.user_header and user and not authorization:
+            return Identity(user, frozenset(), None)
+        if self._tokens is None and not self.user_header:
+            return EVERYBODY
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthenticated("a token is needed: Authorization: Bearer …")
+        # Looked up by its hash, so that how long it takes tells nothing about a token.
+        known = (self._tokens or {}).get(hashlib.sha256(token.strip().encode()).digest())
+        if known is None:
+            raise Unauthenticated("the token is not known here")
+        return known
+
+    def visible(self, identity: Identity, stored: frozenset[str]) -> Namespaces:
+        """The namespaces whose profiles this viewer may see; `stored`: those that there are."""
+        if self.may_see is None or identity is EVERYBODY:
+            return identity.may_see
+        allowed = stored if identity.may_see is None else stored & identity.may_see
+        return frozenset(name for name in allowed if self.may_see(identity.name, name))

@@ -1,0 +1,1 @@
+"""From an OTLP message to rows of the store, in worker processes."""

@@ -1,0 +1,1 @@
+"""Takes OTLP profiles over gRPC and HTTP, and answers when they are stored."""
