@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from flameherd_agent.kernel.abi import Counter, Outcome
+from flameherd_agent.kernel.capabilities import LOST, how_to_give, lacking
 from flameherd_agent.kernel.ringbuf import RingBuffer
 from flameherd_agent.kernel.sampler import Sampler
 from flameherd_agent.metadata.hierarchy import PidsHierarchy
@@ -76,6 +77,9 @@ class Engine:
 
     def __init__(self, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
+        self.hierarchy = PidsHierarchy.discover()
+        for name in lacking(LOST):
+            log.warning("%s is missing: %s; %s", name, LOST[name], how_to_give([name]))
         self.worker = WorkerClient(self.options.cache)
         # It gets ready while the kernel side is being loaded.
         self.worker.start()
@@ -93,7 +97,6 @@ class Engine:
         self.kernel_names = KernelNames(self.worker, self.options.cache)
         self.perf_maps = PerfMaps()
         self.namer = Namer(self.executables, self.kernel_names, self.perf_maps)
-        self.hierarchy = PidsHierarchy.discover()
         self.sampler.use_hierarchy(self.hierarchy.version)
         self.labeler = ResourceLabeler(self.hierarchy)
         self._assembler = Assembler(self.namer, self.labeler, self.processes)
@@ -117,12 +120,12 @@ class Engine:
         self.close()
 
     def _watch_events(self) -> None:
-        now = set(self.sampler.events.filenos())
-        for fd in self._event_fds - now:
+        # All anew: an event that was opened again may well have the number of the one before.
+        for fd in self._event_fds:
             self._selector.unregister(fd)
-        for fd in now - self._event_fds:
+        self._event_fds = set(self.sampler.events.filenos())
+        for fd in self._event_fds:
             self._selector.register(fd, selectors.EVENT_READ)
-        self._event_fds = now
 
     def _watch_worker(self) -> None:
         """Its socket changes when a child ends or is started."""

@@ -17,6 +17,7 @@ from flameherd_agent.app import Engine
 from flameherd_agent.errors import FlameherdError
 from flameherd_agent.kernel.abi import COUNTER_HELP, OUTCOME_HELP, Counter, Limit, Outcome
 from flameherd_agent.kernel.perf import online_cpus
+from flameherd_agent.kernel.ticks import TickBalance, throttled_above_hz
 from flameherd_agent.model import ResourceProfiles
 from flameherd_agent.observe.logs import Log
 from flameherd_agent.observe.memory import give_back
@@ -36,6 +37,9 @@ _FLUSH_S: Final = 5.0
 _GIVE_BACK_S: Final = 60.0
 """Memory that is held and not used is given back this often, and after each of the first two intervals."""
 _WATCHED_INTERVAL_S: Final = 2.0
+_MISSED_SHARE: Final = 0.05
+"""Of the ticks of busy CPUs in an interval: more that are missed are told of."""
+_MISSED_LEAST: Final = 20
 
 ProfilesSink = Callable[[list[ResourceProfiles]], None]
 
@@ -76,6 +80,7 @@ class Service:
         self._stamp: tuple[int, int, int] | None = None
         self._config_error = ""
         self._undefined = 0
+        self._balance = TickBalance(0.0, 0.0, 0)
         self._started = time.time()
         self._last_interval = time.monotonic()
         self._give_back_at = 0.0
@@ -226,10 +231,33 @@ class Service:
             return False, f"no interval has ended for {late:.0f} s"
         return True, "ok"
 
+    def _tell_missed(self, now: TickBalance) -> None:
+        """Say it when an interval shows too little, and why if the kernel tells."""
+        before, self._balance = self._balance, now
+        missed = now.missed - before.missed
+        busy = now.due - now.idle - before.due + before.idle
+        if missed < max(_MISSED_LEAST, _MISSED_SHARE * busy):
+            return
+        tick_hz, most_hz = self._engine.sampler.tick_hz, throttled_above_hz()
+        if tick_hz > most_hz:
+            why = (
+                f"the kernel throttles ticks beyond {most_hz} Hz, and {tick_hz:.0f} Hz are wanted: raise "
+                "the sysctl kernel.perf_event_max_sample_rate, or lower the policies' rates"
+            )
+        else:
+            why = "system calls on BPF maps by any process keep programs from running meanwhile"
+        log.once(
+            "missed",
+            f"ticks of busy CPUs are missed, profiles show too little: {why}",
+            missed=round(missed),
+            share=f"{missed / busy:.1%}",
+        )
+
     def _observe(self) -> None:
         engine = self._engine
         counts = engine.sampler.counters()
         balance = engine.sampler.tick_balance()
+        self._tell_missed(balance)
         stats = engine.processes.stats
         meters = {name: engine.sampler.meter(slot.slot) for name, slot in self._slots.items()}
         endpoints = {name: exporter.stats() for name, (_, exporter) in self._exporters.items()}
@@ -257,6 +285,16 @@ class Service:
             ),
             gauge("flameherd_ticks_missed", "Ticks of busy CPUs that never fired", balance.missed),
             counter("flameherd_stacks_undefined_total", "Samples without a stack", self._undefined),
+            counter(
+                "flameherd_processes_unreadable_total",
+                "Processes that ended before their mappings were read, or that may not be read",
+                stats.gone,
+            ),
+            counter(
+                "flameherd_processes_refused_total",
+                "Times that a process's mappings found no room in the kernel's maps",
+                stats.no_room,
+            ),
             gauge("flameherd_processes", "Processes loaded", len(engine.processes)),
             gauge("flameherd_executables", "Executables known", len(engine.executables)),
             counter(

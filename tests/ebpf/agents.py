@@ -68,10 +68,9 @@ class Agent:
     ) -> None:
         self.config = folder / "policy.yaml"
         self.config.write_text(config or POLICY.format(frequency=frequency))
-        self.lock = folder / "agent.lock"
         self.log = folder / "agent.log"
         self._through = through
-        self._cache = cache or folder / "cache"
+        self._cache = cache
         self.process = self.start()
         try:
             self.url = eventually(self._find_url, 120.0)
@@ -85,10 +84,14 @@ class Agent:
             return subprocess.Popen(self.arguments(), stderr=log)
 
     def arguments(self) -> list[str]:
+        return [*self._through, *self.command(self.config.parent, self.config, self._cache)]
+
+    @staticmethod
+    def command(folder: Path, config: Path, cache: Path | None = None) -> list[str]:
+        """The command line of an agent that keeps its files in a folder."""
         return [
-            *self._through,
-            FLAMEHERD, "agent", "--config", str(self.config), "--lock", str(self.lock),
-            "--listen", "127.0.0.1:0", "--cache", str(self._cache),
+            FLAMEHERD, "agent", "--config", str(config), "--lock", str(folder / "agent.lock"),
+            "--listen", "127.0.0.1:0", "--cache", str(cache or folder / "cache"),
         ]  # fmt: skip
 
     def _find_url(self) -> str:

@@ -14,11 +14,11 @@ from flameherd_agent.commands.doctor_checks import (
     Finding,
     Machine,
     State,
-    effective_capabilities,
     kernel_version,
 )
+from flameherd_agent.kernel.capabilities import BITS
 
-EVERYTHING = frozenset(doctor_checks._CAPABILITIES)
+EVERYTHING = frozenset(BITS)
 
 
 @pytest.fixture
@@ -192,15 +192,6 @@ def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = doctor_checks.check_compiler(machine)
     assert finding.state is State.MISSING
     assert finding.mend == "apt-get install python3-bpfcc"
-
-
-def test_capabilities_are_read_from_their_bits() -> None:
-    assert effective_capabilities("CapEff:\t0000000000000000\n") == frozenset()
-    assert effective_capabilities(f"CapEff:\t{1 << 39 | 1 << 38:016x}\n") == {
-        "CAP_BPF",
-        "CAP_PERFMON",
-    }
-    assert effective_capabilities("") == frozenset()
 
 
 def test_a_check_that_breaks_does_not_end_the_others(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from flameherd_agent.elf.open import open_in_root
 from flameherd_agent.errors import ElfError, EnvironmentProblem
 from flameherd_agent.kernel.bpf import Map, MapDefinition, MapType, ProgramType, load_program
+from flameherd_agent.kernel.capabilities import effective, how_to_give
 from flameherd_agent.kernel.loader import SYSTEM_PYTHON
 from flameherd_agent.kernel.ticks import Ticks
 from flameherd_agent.metadata.hierarchy import PidsHierarchy
@@ -41,19 +42,6 @@ _INIT_PID_NAMESPACE: Final = 0xEFFFFFFC
 """include/linux/proc_ns.h, PROC_PID_INIT_INO."""
 _RETURN_ZERO: Final = bytes.fromhex("b700000000000000 9500000000000000")
 """r0 = 0; exit. Linux Documentation/bpf/standardization/instruction-set.rst."""
-
-# include/uapi/linux/capability.h
-_CAPABILITIES: Final = {
-    "CAP_DAC_OVERRIDE": 1,
-    "CAP_DAC_READ_SEARCH": 2,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_SYS_RESOURCE": 24,
-    "CAP_SYSLOG": 34,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
-    "CAP_CHECKPOINT_RESTORE": 40,
-}
 
 
 class State(StrEnum):
@@ -96,7 +84,7 @@ class Machine:
         return cls(
             proc=Path("/proc"),
             sys=Path("/sys"),
-            capabilities=effective_capabilities(status),
+            capabilities=effective(status),
             seccomp=re.search(r"^Seccomp:\t2$", status, re.MULTILINE) is not None,
             release=platform.release(),
             cache=cache,
@@ -120,14 +108,7 @@ class Machine:
             return "a seccomp filter forbids it: run the container with seccompProfile Unconfined"
         if self.has(capability):
             return "a security module forbids it (SELinux, AppArmor): see the kernel's log"
-        return f"give {capability} (container: securityContext.capabilities.add), or run as root"
-
-
-def effective_capabilities(status: str) -> frozenset[str]:
-    """The names of CapEff in the text of a /proc/PID/status, as far as they matter here."""
-    found = re.search(r"^CapEff:\s+([0-9a-f]+)$", status, re.MULTILINE)
-    bits = int(found[1], 16) if found else 0
-    return frozenset(name for name, bit in _CAPABILITIES.items() if bits >> bit & 1)
+        return how_to_give([capability])
 
 
 def kernel_version(release: str) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from flameherd_agent.kernel.bpf import (
     load_program,
     possible_cpus,
 )
+from flameherd_agent.kernel.capabilities import require
 
 log = logging.getLogger(__name__)
 
@@ -223,6 +224,7 @@ def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
 
     Raises EnvironmentProblem with what the kernel said.
     """
+    require()
     compiled = bytecode(cache)
     _raise_memlock()
     sizes = {"fh_cold": possible_cpus()} | (entries or {})
@@ -250,6 +252,6 @@ def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
         loaded.close()
         raise EnvironmentProblem(
             f"loading the eBPF programs failed: {error.filename}: {error.strerror}. "
-            "The agent needs CAP_BPF and CAP_PERFMON (or root); `flameherd doctor` tells more."
+            "A security module or a seccomp filter may forbid it; `flameherd doctor` tells more."
         ) from error
     return loaded

@@ -254,28 +254,32 @@ class ProcessEvents:
             os.close(fd)
             raise
 
-    def follow_cpus(self) -> None:
-        """Open rings on CPUs that came online, drop those of CPUs that went.
+    def follow_cpus(self) -> tuple[list[int], list[int]]:
+        """Open rings on CPUs that came online, drop those of CPUs that went. Returns (came, went).
 
-        A CPU that went and came back in the meantime took its event with it: what it had to tell is lost.
+        A CPU that went and came back in the meantime took its event with it: what it had to tell is lost. It is among
+        those that came.
         """
         now = set(online_cpus())
         enabled = {cpu: enabled_ns(fd) for cpu, (fd, _) in self._rings.items()}
         ended = {cpu for cpu, ns in enabled.items() if ns == self._enabled_ns.get(cpu)}
-        for cpu in sorted((set(self._rings) - now) | ended):
+        went = sorted(set(self._rings) - now)
+        for cpu in {*went, *ended}:
             fd, ring = self._rings.pop(cpu)
             self._left += _parsed(self._records(ring))
             ring.close()
             os.close(fd)
         if ended & now:
             self._left.append(LostEvent(len(ended & now), time.monotonic_ns()))
-        for cpu in sorted(now - set(self._rings)):
+        came = sorted(now - set(self._rings))
+        for cpu in came:
             try:
                 self._add(cpu)
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it went just now
                     raise
-        self._enabled_ns = {cpu: enabled.get(cpu, -1) for cpu in self._rings}
+        self._enabled_ns = {cpu: enabled[cpu] for cpu in self._rings if cpu not in came}
+        return came, went
 
     def filenos(self) -> list[int]:
         """Readable when a record has come (the watermark is one byte). The reader sees to it that it does not wake

@@ -133,10 +133,16 @@ class Sampler:
         if period:
             self._ticks = Ticks(self.loaded.programs["fh_tick"].fd, period)
 
+    @property
+    def tick_hz(self) -> float:
+        """Ticks a second of each CPU; 0 while nothing is sampled."""
+        return 1e9 / self._ticks.period_ns if self._ticks is not None else 0.0
+
     def follow_cpus(self) -> tuple[list[int], list[int]]:
         """Attach to CPUs that came online, let go of those that went. Returns (came, went)."""
-        self.events.follow_cpus()
-        return self._ticks.follow_cpus() if self._ticks is not None else ([], [])
+        if self._ticks is not None:
+            self._ticks.follow_cpus()
+        return self.events.follow_cpus()
 
     # Selection
 

@@ -98,19 +98,16 @@ class Ticks:
                 tick.idle = max(tick.idle, idle[cpu] - tick.idle_at_open)
         return ended
 
-    def follow_cpus(self) -> tuple[list[int], list[int]]:
+    def follow_cpus(self) -> None:
         """Open events on CPUs that came online, or were away for a moment; drop those of CPUs that went.
 
-        Returns (came, went). Up to the last reading before it went, a CPU's time counts as due.
+        Up to the last reading before it went, a CPU's time counts as due.
         """
         ended = self._read()
         now = set(online_cpus())
-        went = sorted(set(self._ticks) - now)
-        for cpu in {*went, *ended}:
+        for cpu in (set(self._ticks) - now) | ended:
             self._remove(cpu)
-        came = sorted(now - set(self._ticks))
-        self._add(came, idle_ns())
-        return came, went
+        self._add(sorted(now - set(self._ticks)), idle_ns())
 
     def account_ns(self) -> tuple[int, int]:
         """Nanoseconds of all CPUs for which events were enabled, and of these idle or stolen."""
@@ -125,6 +122,13 @@ class Ticks:
         for tick in self._ticks.values():
             os.close(tick.fd)
         self._ticks.clear()
+
+
+def throttled_above_hz() -> int:
+    """Ticks a second of one CPU beyond which the kernel throttles an event. It lowers the number by itself when
+    interrupts of performance counters take long (kernel.perf_cpu_time_max_percent)."""
+    with open("/proc/sys/kernel/perf_event_max_sample_rate") as source:  # noqa: PTH123
+        return int(source.read())
 
 
 def idle_ns() -> dict[int, int]:

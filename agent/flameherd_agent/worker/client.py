@@ -91,7 +91,7 @@ class WorkerClient:
         idle_s: float = IDLE_S,
         command: tuple[str, ...] = (sys.executable, "-P", "-m", "flameherd_agent.worker.child"),
     ) -> None:
-        self._cache = cache / TABLES
+        self._cache = cache.absolute() / TABLES  # the worker runs elsewhere
         self._private = f"{_PRIVATE}{os.getpid()}-{os.urandom(4).hex()}"
         self._time_limit_s = time_limit_s
         self._idle_s = idle_s
