@@ -35,6 +35,8 @@ class Location:
     """
     mapping: Mapping | None = None
     lines: tuple[Line, ...] = ()
+    function_start: int | None = None
+    """Where the function of an unnamed location begins, if known: in the terms of `address`."""
 
 
 Attributes = tuple[tuple[str, str | int], ...]

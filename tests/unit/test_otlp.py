@@ -21,11 +21,28 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 from opentelemetry.proto.profiles.v1development import profiles_pb2
 
 from tests.otlp_reader import expected, read_back
-from tests.unit.profiles import APP, MAIN, WORK, resources, thread
+from tests.unit.profiles import APP, MAIN, START_NS, WORK, resources, thread
 
 
 def test_what_is_encoded_reads_back_the_same() -> None:
     assert read_back(otlp.encode(resources())) == expected(resources())
+
+
+def test_an_unnamed_function_is_one_function_at_every_address() -> None:
+    """Receivers that cannot name it would show a box for each sampled address."""
+    places = [
+        Location(FrameType.NATIVE, address, APP, (), function_start=0x7000)
+        for address in (0x7010, 0x7020)
+    ]
+    profile = Profile(
+        [Sample((place, MAIN), thread(1, 1, "t"), 1) for place in places], 1, START_NS, 1
+    )
+    request = otlp.encode([ResourceProfiles((), [profile])])
+    dictionary = request.dictionary
+    names = [dictionary.string_table[f.name_strindex] for f in dictionary.function_table]
+    assert names.count("[app]+0x7000") == 1
+    found = {location.address: len(location.lines) for location in dictionary.location_table}
+    assert found[0x7010] == found[0x7020] == 1
 
 
 def test_index_0_of_every_table_is_its_zero_value() -> None:

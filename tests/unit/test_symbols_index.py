@@ -1,11 +1,12 @@
 """Symbol indexes of ELF files against binutils, and of files made for the purpose."""
 
 import lzma
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from flameherd_agent.elf.reader import ElfFile
+from flameherd_agent.elf.reader import PT_GNU_EH_FRAME, ElfFile
 from flameherd_agent.errors import ElfError
 from flameherd_agent.symbols import debug_files
 from flameherd_agent.symbols.build import IndexSummary, build_symbol_index
@@ -15,6 +16,7 @@ from flameherd_agent.types import FileAddress, FrameType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 SOURCE = r"""
 #include <string.h>
 #include <stdio.h>
@@ -115,6 +117,36 @@ def test_plt_names_equal_objdump(path: Path, tmp_path: Path) -> None:
                 assert raw == name[1:-2]
                 compared += 1
     assert compared > 10
+
+
+@pytest.mark.parametrize("path", [LOADER, Path("/bin/bash")])
+def test_functions_without_a_name_have_a_beginning(path: Path, tmp_path: Path) -> None:
+    """Every function of the unwind tables that no symbol covers, by readelf."""
+    file = path.resolve()
+    dump = run("readelf", "--debug-dump=frames,no-follow-links", "-W", file)
+    described = re.findall(r"FDE cie=\S+ pc=([0-9a-f]+)\.\.([0-9a-f]+)", dump)
+    index, _ = build(file, tmp_path)
+    unnamed = 0
+    for begin, end in sorted((int(a, 16), int(b, 16)) for a, b in described):
+        for address in {begin, (begin + end) // 2, end - 1}:
+            if index.lookup(FileAddress(address)):
+                continue
+            found = index.function_start(FileAddress(address))
+            assert found == begin or index.lookup(FileAddress(begin)), hex(address)
+            unnamed += 1
+    assert unnamed > 100
+    assert index.function_start(FileAddress(1)) is None
+    assert index.function_start(FileAddress(1 << 40)) is None
+
+
+def test_a_table_that_does_not_fit_costs_only_itself(tmp_path: Path) -> None:
+    data = bytearray(LOADER.resolve().read_bytes())
+    segment = next(s for s in ElfFile(bytes(data)).segments if s.type == PT_GNU_EH_FRAME)
+    data[segment.offset + 8 : segment.offset + 12] = b"\xff\xff\xff\x7f"
+    (tmp_path / "file").write_bytes(data)
+    index, summary = build(tmp_path / "file", tmp_path)
+    assert any("does not fit" in problem for problem in summary.problems)
+    assert index.function_start(FileAddress(0x5000)) is None
 
 
 def test_rules_of_names(program: Path, tmp_path: Path) -> None:

@@ -27,12 +27,13 @@ def clean(text: str) -> str:
 
 
 def placeholder(location: Location) -> str:
-    """The name of a location without one: `[basename]+0xaddress`."""
+    """The name of a location without one: `[basename]+0x…`, where its function begins if known."""
     if location.mapping is not None and location.mapping.path:
         place = location.mapping.path.rpartition("/")[2].strip("[]")
     else:
         place = "kernel" if location.kind is FrameType.KERNEL else "unknown"
-    return f"[{clean(place)}]+{location.address:#x}"
+    start = location.address if location.function_start is None else location.function_start
+    return f"[{clean(place)}]+{start:#x}"
 
 
 def full_stack(sample: Sample) -> tuple[Location, ...]:

@@ -98,9 +98,9 @@ class Namer:
         if symbols is None:
             return Location(FrameType.NATIVE, address, executable.mapping)
         self._read.add(symbols)
-        return Location(
-            symbols.frame_type(address), address, executable.mapping, symbols.lookup(address)
-        )
+        lines = symbols.lookup(address)
+        start = None if lines else symbols.function_start(address)
+        return Location(symbols.frame_type(address), address, executable.mapping, lines, start)
 
     def shed(self) -> None:
         """Give back what an interval made resident of the worker's files: most names are cached from now on."""

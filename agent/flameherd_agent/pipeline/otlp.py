@@ -36,7 +36,7 @@ from flameherd_agent.model import (
     ResourceProfiles,
     Sample,
 )
-from flameherd_agent.pipeline.frames import clean, full_stack
+from flameherd_agent.pipeline.frames import clean, full_stack, placeholder
 
 SCOPE_NAME: Final = "flameherd"
 POLICY_KEY: Final = "flameherd.policy"
@@ -157,7 +157,11 @@ class _Dictionary:
                 address=location.address,
                 attribute_indices=[self.attribute("profile.frame.type", location.kind.value)],
             )
-            for line in location.lines:
+            lines = location.lines
+            if not lines and location.function_start is not None:
+                # Receivers that cannot name it either still see one function, not many addresses.
+                lines = (Line(placeholder(location)),)
+            for line in lines:
                 entry.lines.add(function_index=self.function(line), line=line.line)
         self._location_ids[id(location)] = index
         return index

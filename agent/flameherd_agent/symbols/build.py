@@ -31,6 +31,7 @@ from flameherd_agent.symbols.elf_symbols import (
     text_ranges,
 )
 from flameherd_agent.symbols.flat import SectionKind
+from flameherd_agent.symbols.function_starts import function_starts
 from flameherd_agent.symbols.go_locate import GoProgram, find_go
 from flameherd_agent.symbols.index import GO_HEADER
 from flameherd_agent.symbols.resolve import Ranges, resolve
@@ -70,6 +71,7 @@ def build_symbol_index(
         candidates += _functions(debug, elf, problems)
     columns = _columns(candidates, _plt(elf, problems), go)
     sections: dict[SectionKind, bytes | memoryview] = dict(columns.sections())
+    sections[SectionKind.FUNCTIONS] = _unnamed(elf, columns, problems).astype("<u8").tobytes()
     if go is not None:
         sections[SectionKind.GO_HEADER] = GO_HEADER.pack(go.table.text, go.inline_offset)
         sections[SectionKind.GO_PCLNTAB] = go.pclntab
@@ -105,6 +107,21 @@ def _plt(elf: ElfFile, problems: list[str]) -> list[PltEntry]:
     except ElfError as error:
         problems.append(str(error))
         return []
+
+
+def _unnamed(elf: ElfFile, columns: flat.Columns, problems: list[str]) -> npt.NDArray[np.uint64]:
+    """Where functions begin that no name covers."""
+    try:
+        starts = function_starts(elf)
+    except ElfError as error:
+        problems.append(str(error))
+        return np.zeros(0, np.uint64)
+    if not len(columns.starts):
+        return starts
+    row = columns.starts.searchsorted(starts, "right").astype(np.int64) - 1
+    safe = np.maximum(row, 0)
+    named = (row >= 0) & (starts - columns.starts[safe] < columns.sizes[safe])
+    return starts[~named]
 
 
 def _debug_files(

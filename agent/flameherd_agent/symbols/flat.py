@@ -33,6 +33,8 @@ from flameherd_agent.types import Line
 MAGIC = b"FHNAMES\0"
 VERSION = 1
 MAX_SECTIONS = 32
+MAX_FUNCTION_BYTES = 256 << 10
+"""Functions without a name have no end either: what lies farther from a beginning is not in it."""
 MAX_NAME_BYTES = 2048
 """A longer name is cut on lookup: a damaged string table must not yield megabytes."""
 
@@ -57,6 +59,8 @@ class SectionKind(IntEnum):
     GO_HEADER = 6
     GO_PCLNTAB = 7
     GO_INLINE = 8
+    FUNCTIONS = 9
+    """u64, sorted: where functions begin that have no name."""
 
 
 class Columns:
@@ -127,6 +131,7 @@ class FlatIndex:
         self.sizes: U32 = self._column(SectionKind.SIZES, np.uint32)
         self.names: U32 = self._column(SectionKind.NAMES, np.uint32)
         self.system_names: U32 = self._column(SectionKind.SYSTEM_NAMES, np.uint32)
+        self.functions: U64 = self._column(SectionKind.FUNCTIONS, np.uint64)
         self._strings = self.section(SectionKind.STRINGS) or memoryview(b"")
         lengths = {len(self.starts), len(self.sizes), len(self.names), len(self.system_names)}
         if len(lengths) != 1:
@@ -160,6 +165,18 @@ class FlatIndex:
         if len(content) % np.dtype(dtype).itemsize:
             raise ElfError(f"symbol index: section {kind.name} has a torn last element")
         return np.frombuffer(content, dtype)
+
+    def function_start(self, address: int) -> int | None:
+        """Where the function without a name begins that holds `address`, or None."""
+        if not 0 <= address < 1 << 64:
+            return None
+        row = int(self.functions.searchsorted(np.uint64(address), "right")) - 1
+        if row < 0 or address - int(self.functions[row]) > MAX_FUNCTION_BYTES:
+            return None
+        start = int(self.functions[row])
+        named = int(self.starts.searchsorted(np.uint64(address), "right")) - 1
+        # Behind a function with a name: code that no table tells of.
+        return start if named < 0 or int(self.starts[named]) <= start else None
 
     def lookup(self, address: int) -> Line | None:
         """The name of the range that holds `address`, or None."""

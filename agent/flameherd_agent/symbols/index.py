@@ -57,6 +57,10 @@ class SymbolIndex:
                     answer[at] = self._go.lookup(address)
         return answer
 
+    def function_start(self, address: FileAddress) -> int | None:
+        """Where the function begins that holds an address and has no name; None if unknown."""
+        return self._index.function_start(address)
+
     def frame_type(self, address: FileAddress) -> FrameType:
         """GO in Go's text, else NATIVE (C in a cgo program, too)."""
         is_go = self._go is not None and self._go.contains(address)

@@ -31,7 +31,7 @@ from flameherd_agent.worker.tables import may_be_go
 
 MAX_COPIED_BYTES = 256 << 20
 """Larger symbol and unwind sections than these together are refused; node has some 40 MB."""
-FORMAT = 1
+FORMAT = 2
 """Raise it when names come out differently for the same file: cached ones are then made anew."""
 
 _HEADER_BYTES = 64
