@@ -46,8 +46,6 @@ class Namer:
         self._raw = raw
         self._cache: dict[tuple[int, int], Location] = {}
         self._read: set[SymbolIndex] = set()
-        self.unnamed = 0
-        """Locations, not samples, that found no name so far."""
 
     def kernel(self, address: int) -> Location:
         """Location of a kernel frame."""
@@ -55,7 +53,9 @@ class Namer:
         if found is None:
             line = self._kernel.lookup(Address(address))
             lines = (line,) if line is not None else ()
-            found = self._keep((address, -1), Location(FrameType.KERNEL, address, None, lines))
+            found = Location(FrameType.KERNEL, address, None, lines)
+            if lines:  # another may be named later: an eBPF program that was just loaded
+                self._keep((address, -1), found)
         return found
 
     def user(self, word: int, pid: Pid) -> Location:
@@ -72,8 +72,6 @@ class Namer:
     def _keep(self, key: tuple[int, int], location: Location) -> Location:
         if len(self._cache) >= CACHED_LOCATIONS:
             self._cache.clear()
-        if not location.lines:
-            self.unnamed += 1
         self._cache[key] = location
         return location
 
@@ -109,7 +107,3 @@ class Namer:
         self._read.clear()
         self._kernel.shed()
         self._executables.shed()
-
-    def forget(self) -> None:
-        """Name everything anew from now on: the kernel's names have changed."""
-        self._cache.clear()

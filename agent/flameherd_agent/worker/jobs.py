@@ -153,11 +153,11 @@ def _read_vdso(request: Message) -> _Copy:
 
 
 def kallsyms_job(context: Context, request: Message) -> Message:
-    """The kernel's names, under the file name that the request gives."""
+    """The kernel's names, under the file name that the request gives; made `anew` if it says so."""
     from flameherd_agent.symbols.kallsyms import build_kallsyms_index
 
     name = f"{request['name']}.kallsyms"
-    path = context.cache.find(name)
+    path = None if request["anew"] else context.cache.find(name)
     if path is None:
         path = context.cache.add(name, build_kallsyms_index)
     return {"path": os.fspath(path)}

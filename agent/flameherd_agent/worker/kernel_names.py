@@ -1,8 +1,8 @@
 """The kernel's function names, as the drain needs them: made by the worker, mapped here.
 
-`/proc/kallsyms` changes when modules come and go, and reads as zeros without the right to it; so
-`refresh`, called once an interval, asks the worker for a new index when the set of modules has
-changed, and again after a while when the last try failed.
+`/proc/kallsyms` changes when modules and eBPF programs come and go, and reads as zeros without the
+right to it; so `refresh`, called once an interval, asks the worker for a new index when the set of
+modules has changed or an address had no name, and again after a while when the last try failed.
 """
 
 import logging
@@ -19,6 +19,7 @@ from flameherd_agent.worker.protocol import Message
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 60.0
+"""Between two tries; an index takes the worker 0.1 s of CPU time."""
 
 
 class KernelNames:
@@ -32,6 +33,7 @@ class KernelNames:
         self._waiting = False
         self._symbols: KernelSymbols | None = None
         self._warned = ""
+        self._missed = False
         self.refresh()
 
     def refresh(self) -> None:
@@ -44,12 +46,19 @@ class KernelNames:
             self._warn(f"kernel functions stay unnamed: {error}")
             return
         now = time.monotonic()
-        missing = self._symbols is None and now - self._asked > _RETRY_S
-        if name != self._name or missing:
+        wanted = self._symbols is None or self._missed
+        if name != self._name:
             self._name, self._asked = name, now
             if not self._open(self._directory / f"{name}.kallsyms"):
-                self._waiting = True
-                self._worker.call("kallsyms", {"name": name}, self._take)
+                self._ask(anew=False)
+        elif wanted and now - self._asked > _RETRY_S:
+            self._asked = now
+            self._ask(anew=self._missed)
+
+    def _ask(self, anew: bool) -> None:
+        self._waiting = True
+        self._missed = False
+        self._worker.call("kallsyms", {"name": self._name, "anew": anew}, self._take)
 
     def _take(self, answer: Message) -> None:
         self._waiting = False
@@ -77,4 +86,8 @@ class KernelNames:
 
     def lookup(self, address: Address) -> Line | None:
         """The function at a kernel address, or None."""
-        return None if self._symbols is None else self._symbols.lookup(address)
+        if self._symbols is None:
+            return None
+        line = self._symbols.lookup(address)
+        self._missed |= line is None
+        return line
