@@ -15,6 +15,7 @@ Rule = tuple[int, int, int, int, int, int]
 """As `struct fh_rule`: cfa, fp, ra_offset, cfa_offset, fp_offset, cfa_extra."""
 NOTHING: Rule = (0, 0, 0, 0, 0, 0)
 MAX_RECORD_BYTES = 128 << 10
+MAX_CIE_BYTES = 1024
 _LONG_LEB = 1 << 40
 _POINTERS = {0x00: 8, 0x02: 2, 0x03: 4, 0x04: 8, 0x0A: 2, 0x0B: 4, 0x0C: 8, 0x08: 8}
 _PADDING = 16
@@ -178,7 +179,7 @@ class Section:
             return None
         head = Reader(self.data, start, len(self.data))
         length, zero = head.number(4), head.number(4)
-        if zero or not 8 <= length <= MAX_RECORD_BYTES:
+        if zero or not 8 <= length <= MAX_CIE_BYTES:
             return None
         try:
             return self.cie_body(

@@ -4,10 +4,12 @@ import struct
 import zlib
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from flameherd_agent.elf.reader import SHF_COMPRESSED, ElfFile
-from flameherd_agent.kernel.abi import CfaKind, FpKind
+from flameherd_agent.kernel.abi import CfaKind, FpKind, Rule
 from flameherd_agent.unwind.build import build_table
+from flameherd_agent.unwind.rules import MAX_TABLE_RULES, RuleSet
 from flameherd_agent.unwind.table import UnwindTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -286,3 +288,24 @@ def test_arm64_return_address_in_a_register() -> None:
 def test_a_section_whose_every_cie_is_unreadable_gives_no_rows() -> None:
     broken = cie(code_align=0)
     assert len(one(b"\x41\x0e\x10", common=broken)) == 0
+
+
+def test_an_overlong_cie_is_unreadable() -> None:
+    """Many functions may each point to a CIE of their own in the same bytes."""
+    assert len(one(b"", common=cie(INITIAL + bytes(900)))) == 2
+    assert len(one(b"", common=cie(INITIAL + bytes(1024)))) == 0
+
+
+def test_many_distinct_rules_are_numbered_by_first_use_up_to_the_cap() -> None:
+    count = MAX_TABLE_RULES + 500
+    rules = np.zeros(2 * count, Rule)
+    rules["cfa"] = CfaKind.SP
+    rules["cfa_offset"] = np.concatenate([np.arange(count, 0, -1), np.arange(1, count + 1)])
+    numbers = RuleSet()
+    got = numbers.number(rules)
+    wanted = np.arange(1, count + 1)
+    wanted[wanted >= MAX_TABLE_RULES] = 0
+    assert got.tolist() == [*wanted.tolist(), *wanted[::-1].tolist()]
+    assert numbers.number(rules).tolist() == got.tolist()
+    table = numbers.table()
+    assert table["cfa_offset"][1:].tolist() == list(range(count, 501, -1))

@@ -32,6 +32,8 @@ MAX_FRAME_BYTES = 128 << 20
 """Of `.eh_frame`; the largest browsers have some 20 MB."""
 MAX_DEBUG_FRAME_BYTES = 64 << 20
 """Of `.debug_frame` after decompression: a few KB of zeros inflate to that."""
+MAX_CIE_BYTES = 1024
+"""Of one common record, most of which have 20. They may overlap in a hostile file, and each is copied."""
 PADDING_BYTES = 16
 """Gaps between functions up to this are alignment and keep the rule before them."""
 
@@ -368,7 +370,7 @@ def _parse_cie(section: FrameSection, start: int) -> _Cie | None:
     if not 0 <= start <= len(data) - 8:
         return None
     length, id_ = struct.unpack_from("<II", data, start)
-    if id_ != (0 if section.is_eh else _DWARF64) or not 8 <= length <= MAX_RECORD_BYTES:
+    if id_ != (0 if section.is_eh else _DWARF64) or not 8 <= length <= MAX_CIE_BYTES:
         return None
     body = bytes(data[start + 8 : start + 4 + length])
     try:

@@ -153,6 +153,8 @@ class RuleSet:
     """Numbers rules in the order of their first use. Rule 0 is all zero: no information."""
 
     _SLOT_BITS = 15
+    _FEW = 64
+    """New rules of one call that are taken one by one; with more of them, that is quadratic."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {(0, 0): 0}
@@ -173,8 +175,10 @@ class RuleSet:
         numbers = self._cache[slots]
         known = self._words[numbers]
         missed = np.flatnonzero((known[:, 0] != first) | (known[:, 1] != second))
-        while len(missed):
+        for _ in range(self._FEW):
             # One new rule at a time, then all its rows: a file has few rules and many rows.
+            if not len(missed):
+                return numbers
             row = int(missed[0])
             key = (int(first[row]), int(second[row]))
             number = self._add(key)
@@ -182,6 +186,14 @@ class RuleSet:
             same = (first[missed] == words[row, 0]) & (second[missed] == words[row, 1])
             numbers[missed[same]] = number
             missed = missed[~same]
+        if len(missed):  # not so in hostile files
+            keys, first_row, which = np.unique(
+                words[missed], axis=0, return_index=True, return_inverse=True
+            )
+            found = np.zeros(len(keys), np.uint16)
+            for i in np.argsort(first_row).tolist():
+                found[i] = self._add((int(keys[i, 0]), int(keys[i, 1])))
+            numbers[missed] = found[which.ravel()]
         return numbers
 
     def _add(self, key: tuple[int, int]) -> int:
