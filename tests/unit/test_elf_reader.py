@@ -158,3 +158,12 @@ def test_damaged_files_raise_elf_errors_only(changes: list[tuple[int, int]], len
             continue
         assert (table.pcs[1:] > table.pcs[:-1]).all()
         assert not len(table) or int(table.rules.max()) < len(table.rule_table)
+
+
+def test_long_notes_are_left_out_and_the_rest_is_read() -> None:
+    """Notes may overlap: copying each would cost gigabytes of copying for a file of megabytes."""
+    long_ = struct.pack("<III", 4, 5000, 3) + b"GNU\0" + bytes(5000)
+    build_id = struct.pack("<III", 4, 4, 3) + b"GNU\0" + b"\x12\x34\x56\x78"
+    elf = ElfFile(elf_file([], notes=long_ + build_id))
+    assert [note.desc.hex() for note in elf.notes()] == ["12345678"]
+    assert identify(elf).gnu_build_id == "12345678"

@@ -52,6 +52,8 @@ MAX_FILE_BYTES = 2 << 30
 MAX_SEGMENTS = 1024
 MAX_SECTIONS = 65536
 MAX_NOTES = 4096
+MAX_NOTE_BYTES = 4096
+"""Of a note's name and of its content; longer notes are left out."""
 MAX_DYNAMIC = 4096
 MAX_SECTION_BYTES = 256 << 20
 """Default limit of one section's content after decompression."""
@@ -294,8 +296,9 @@ class ElfFile:
                 desc = (name_end + pad) & ~pad
                 if desc + desc_size > size:
                     break
-                name = bytes(area[at + _NOTE.size : name_end]).rstrip(b"\0")
-                yield Note(name, type_, bytes(area[desc : desc + desc_size]))
+                if name_size <= MAX_NOTE_BYTES and desc_size <= MAX_NOTE_BYTES:
+                    name = bytes(area[at + _NOTE.size : name_end]).rstrip(b"\0")
+                    yield Note(name, type_, bytes(area[desc : desc + desc_size]))
                 at = (desc + desc_size + pad) & ~pad
 
 
