@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.errors import ElfError
+from flameherd_agent.symbols import gopclntab
 from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.go_locate import find_go
 from flameherd_agent.symbols.gopclntab import GoTable, parse, printed_name
@@ -164,3 +165,15 @@ def test_a_function_whose_name_lies_outside_gives_no_lines() -> None:
     record = table.functab_at + table.functab_bytes
     whole[record + 4 : record + 8] = b"\xff\xff\xff\x7f"
     assert parse(bytes(whole)).lookup(0x400000) == ()
+
+
+def test_a_lookup_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inlined call that is its own caller: 128 deep, each level through three tables."""
+    tree = bytearray(programs.inline_tree())
+    tree[8:12] = (25).to_bytes(4, "little")  # the call stands in the inlined code itself
+    table = GoTable(memoryview(programs.pclntab()), 0x1000, memoryview(tree), 0)
+    assert len(table.lookup(0x1000 + 25)) == gopclntab.MAX_INLINE_DEPTH
+    monkeypatch.setattr(gopclntab, "MAX_STEPS", 200)
+    table = GoTable(memoryview(programs.pclntab()), 0x1000, memoryview(tree), 0)
+    assert table.lookup(0x1000 + 25) == ()
+    assert len(table.lookup(0x1000 + 5)) == 1

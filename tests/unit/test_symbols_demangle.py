@@ -67,3 +67,22 @@ def test_long_results_are_cut() -> None:
 @given(st.text(max_size=200), st.sampled_from(["", "_Z", "_R", "_ZN", "_ZN3foo17h", "_RNv"]))
 def test_hostile_names_never_crash(name: str, prefix: str) -> None:
     assert isinstance(demangle(prefix + name), str)
+
+
+def test_references_that_double_the_name_are_not_followed() -> None:
+    """`B<X, X>` of `B<X, X>` of …: 400 characters would ask for terabytes and end the worker."""
+
+    def nested(levels: int) -> str:
+        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+        def base36(number: int) -> str:
+            return ("" if number < 36 else base36(number // 36)) + digits[number % 36]
+
+        return "_Z1f1A1BIS_S_E" + "".join(
+            f"1BIS{base36(at)}_S{base36(at)}_E" for at in range(1, 2 * levels, 2)
+        )
+
+    assert demangle(nested(1)).startswith("f(A, B<A, A>, B<B<A, A>, B<A, A>>")
+    assert demangle(nested(19)) != nested(19)
+    for levels in (20, 60):
+        assert demangle(nested(levels)) == nested(levels)
