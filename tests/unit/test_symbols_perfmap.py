@@ -117,3 +117,24 @@ def test_hostile_text_never_crashes(data: bytes) -> None:
     for start, end, name in parse(data):
         assert 0 <= start < end < 1 << 64
         assert name
+
+
+def test_a_file_that_takes_long_to_read_is_left_alone_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    read: list[float] = []
+
+    def slow(pid: Pid, known: PerfMap | None) -> PerfMap:
+        nonlocal now
+        read.append(now)
+        now += 2.0
+        return known or PerfMap()
+
+    monkeypatch.setattr(perfmap, "_refreshed", slow)
+    monkeypatch.setattr(perfmap.time, "monotonic", lambda: now)
+    maps = PerfMaps()
+    for _ in range(100):
+        maps.lookup(Pid(1), Address(0x1000))
+        now += 1.0
+    assert read == [100.0, 140.0, 180.0]
