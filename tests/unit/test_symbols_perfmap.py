@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,7 @@ def test_a_file_that_takes_long_to_read_is_left_alone_for_longer(
         return known or PerfMap()
 
     monkeypatch.setattr(perfmap, "_refreshed", slow)
-    monkeypatch.setattr(perfmap.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     maps = PerfMaps()
     for _ in range(100):
         maps.lookup(Pid(1), Address(0x1000))
