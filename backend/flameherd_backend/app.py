@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import uvicorn
 
 from flameherd_backend.access import Access, read_tokens
+from flameherd_backend.api.app import Api
 from flameherd_backend.decode.pool import DecoderPool, WorkerSettings
 from flameherd_backend.errors import BackendError, EnvironmentProblem, StoreFull, UsageError
 from flameherd_backend.receive.grpc import GrpcReceiver, TlsFiles
@@ -181,6 +182,18 @@ class Backend:
                 await stack.enter_async_context(
                     serving(application(self.intake, self.access), sock, settings.tls)
                 )
+            if settings.page:
+                sock = listen(settings.page, "--page")
+                ports["page"] = sock.getsockname()[1]
+                api = Api(
+                    self.database,
+                    self.access,
+                    QueryLimits(settings.query_s, settings.query_memory_bytes),
+                    settings.queries,
+                    settings.retention.max_age_s,
+                )
+                stack.push_async_callback(asyncio.to_thread, api.close)
+                await stack.enter_async_context(serving(api.application(), sock, settings.tls))
             if settings.grpc:
                 receiver = GrpcReceiver(self.intake, self.access, settings.grpc, settings.tls)
                 await receiver.start()

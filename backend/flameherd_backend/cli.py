@@ -209,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=options.log_level.upper(),
         format="%(asctime)s flameherd-backend %(levelname)s %(message)s",
     )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         asyncio.run(_serve(settings(options)))
     except BackendError as error:

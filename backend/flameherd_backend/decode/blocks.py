@@ -46,6 +46,7 @@ def sample_block(flat: Flat) -> bytes:
         ("stack_id", "UInt64", native.numbers(rows.stack, "u8")),
         ("value", "Int64", native.numbers(rows.value, "i8")),
         ("count", "Int64", native.numbers(rows.count, "i8")),
+        ("duration_ns", "UInt64", native.numbers(rows.duration, "u8")),
     ]
     heads = [head if not head.error else None for head in flat.heads]
 
@@ -57,7 +58,6 @@ def sample_block(flat: Flat) -> bytes:
         codes = np.array([texts.code(value) for value in values])
         columns.append(texts.column(name, codes[rows.profile]))
 
-    of_profile("duration_ns", "UInt64", "u8", [head.duration_ns if head else 0 for head in heads])
     of_profile("period", "UInt64", "u8", [head.period if head else 0 for head in heads])
     of_profile("resource_id", "UInt64", "u8", [head.origin.id if head else 0 for head in heads])
     of_text("type", [head.type if head else b"" for head in heads])
@@ -147,6 +147,7 @@ def side_blocks(new: NewRows, day: int) -> dict[str, bytes]:
             ("mapping", "String", mappings),
             ("kind", "String", kinds),
             ("line", "UInt32", native.numbers([row[5] for row in functions], "u4")),
+            ("unnamed", "UInt8", native.numbers([row[6] for row in functions], "u1")),
         ],
     )
     frames = new.frames

@@ -37,8 +37,8 @@ UNKNOWN_LINE: Final = (1 << 32) - 1
 class NewRows:
     """Rows of the side tables that this worker has not written today."""
 
-    functions: list[tuple[int, bytes, bytes, bytes, bytes, int]] = field(default_factory=list)
-    """(id, name, file, mapping, kind, line)"""
+    functions: list[tuple[int, bytes, bytes, bytes, bytes, int, int]] = field(default_factory=list)
+    """(id, name, file, mapping, kind, line, 1 if the name is an address)"""
     frames: list[tuple[Any, ...]] = field(default_factory=list)
     """(id, kind, address, mapping, gnu, go, htlhash, functions, system names, lines, columns, attributes)"""
     stacks: list[tuple[int, bytes, bytes]] = field(default_factory=list)
@@ -284,16 +284,12 @@ class Dictionary:
         names, systems, files, first_lines = self._functions
         ids = []
         for index, line in zip(functions, lines, strict=True):
-            name = names[index] or unnamed(mapping.path, address)
+            first = first_lines[index] or line
             ids.append(
-                self._function(
-                    name, files[index], mapping.path, kind[1], first_lines[index] or line
-                )
+                self._function(names[index], files[index], mapping.path, kind[1], first, address)
             )
         if not functions:
-            ids.append(
-                self._function(unnamed(mapping.path, address), b"", mapping.path, kind[1], 0)
-            )
+            ids.append(self._function(b"", b"", mapping.path, kind[1], 0, address))
         identity = hasher.number(b"frame", key)
         attributes = (*kind[2], *mapping.rest)
         system_names = [systems[index] for index in functions]
@@ -313,11 +309,16 @@ class Dictionary:
         )
         return identity, np.array(ids, "<u8").tobytes()
 
-    def _function(self, name: bytes, file: bytes, mapping: bytes, kind: bytes, line: int) -> int:
-        identity = self._known.hash.of_texts(b"function", (name, kind, mapping, file))
+    def _function(
+        self, name: bytes, file: bytes, mapping: bytes, kind: bytes, line: int, address: int
+    ) -> int:
+        shown = name or unnamed(mapping, address)
+        identity = self._known.hash.of_texts(b"function", (shown, kind, mapping, file))
         if self._known.functions.get(identity) is None:
-            shown = line if 0 < line < UNKNOWN_LINE else UNKNOWN_LINE
-            self._new.functions.append((identity, name, file, mapping, kind, shown))
+            known_line = line if 0 < line < UNKNOWN_LINE else UNKNOWN_LINE
+            self._new.functions.append(
+                (identity, shown, file, mapping, kind, known_line, 0 if name else 1)
+            )
             self._known.functions.put(identity, True)
         return identity
 

@@ -9,7 +9,8 @@ success). What a profile's values mean is decided here, once:
 | `off_cpu/nanoseconds` | none | `off_cpu` | `nanoseconds` | as sent |
 | `alloc_space/bytes` | `space/bytes`, 524288 | `space:alloc_space` | `bytes` | as sent |
 
-A sample with timestamps becomes a row for each; without, one row at the start of its profile.
+A sample with timestamps becomes a row for each; without, one row at the start of its profile that
+covers the profile's duration.
 Senders with the field numbers of opentelemetry-proto ≤ 1.9 (values in field 2, attributes in 3) are
 recognised by what that leaves behind here, and told so.
 """
@@ -60,6 +61,8 @@ class SampleRows:
     stack: wire.Longs
     value: wire.Positions
     count: wire.Positions
+    duration: wire.Longs
+    """Nanoseconds from `ts` on that the value covers; 0 = it happened at `ts`."""
     attribute_set: wire.Positions
     link: wire.Positions
 
@@ -335,12 +338,14 @@ def _rows(samples: _Samples, heads: list[Head], set_of_sample: wire.Positions) -
     samples.reject(sample[too_large], "a sample's value is negative or over 2^53")
     value = np.where(too_large, 0, sent) * scale
     counts = np.array([head.is_count for head in heads] or [True])[profile]
+    durations = np.array([head.duration_ns for head in heads] or [0], np.uint64)
     return SampleRows(
         profile,
         ts,
         samples.stack[sample].astype(np.uint64),
         value,
         np.where(counts, sent, 1),
+        np.where(timed, 0, durations[profile]).astype(np.uint64),
         set_of_sample[sample],
         samples.link[sample],
     )

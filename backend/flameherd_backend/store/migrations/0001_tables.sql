@@ -44,7 +44,8 @@ CREATE TABLE IF NOT EXISTS functions
     file        SimpleAggregateFunction(any, String),
     mapping     SimpleAggregateFunction(any, String),
     kind        SimpleAggregateFunction(any, String),
-    line        SimpleAggregateFunction(min, UInt32)
+    line        SimpleAggregateFunction(min, UInt32),
+    unnamed     SimpleAggregateFunction(any, UInt8)
 )
 ENGINE = AggregatingMergeTree PARTITION BY day ORDER BY function_id
 SETTINGS index_granularity = 1024;

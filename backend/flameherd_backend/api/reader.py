@@ -1,0 +1,183 @@
+"""What views need from the store, for one request: samples of a selection as stacks, and names of functions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from flameherd_backend.api.selection import Condition, Selection, condition_of, seen_by
+from flameherd_backend.api.tree import Ids, Longs, Stacks
+from flameherd_backend.decode.dictionary import UNKNOWN_LINE
+from flameherd_backend.errors import Problem
+from flameherd_backend.store import sql
+from flameherd_backend.store.database import Database, QueryLimits, Value
+from flameherd_backend.store.results import Lists, Table
+
+MAX_STACKS: Final = 300_000
+"""Distinct stacks that a tree is made of; the smallest beyond it are counted as pruned."""
+_MAX_IDS: Final = 100_000
+WELL_KNOWN_UNITS: Final = {
+    "cpu": "nanoseconds",
+    "off_cpu": "nanoseconds",
+    "lock_wait": "nanoseconds",
+}
+
+
+class Totals(NamedTuple):
+    """Sums of a selection."""
+
+    value: int
+    samples: int
+    unit: str
+
+
+class Function(NamedTuple):
+    """What a function is called."""
+
+    name: str
+    file: str
+    mapping: str
+    kind: str
+    line: int
+    unnamed: bool
+
+
+_UNKNOWN: Final = Function("[unknown]", "", "", "", 0, True)
+
+
+class Reader:
+    """Runs queries within the limits of a request."""
+
+    def __init__(self, database: Database, limits: QueryLimits) -> None:
+        self._database = database
+        self._limits = limits
+
+    def query(self, text: str, parameters: Mapping[str, Value]) -> Table:
+        """Raises `StoreError` and its kinds."""
+        return self._database.query(text, parameters, self._limits)
+
+    def totals(self, selection: Selection) -> Totals:
+        """Sums. Raises `Problem` 404 for a type that nobody has sent."""
+        condition = condition_of(selection)
+        found = self.query(sql.load("totals", where=str(condition)), condition.parameters)
+        unit = found["unit"][0] or self._unit(selection)
+        return Totals(int(found["value"][0]), int(found["count"][0]), unit)
+
+    def _unit(self, selection: Selection) -> str:
+        """Of a type with no samples in the selection."""
+        if selection.type in WELL_KNOWN_UNITS:
+            return WELL_KNOWN_UNITS[selection.type]
+        condition = Condition()
+        seen_by(condition, selection.visible)
+        condition.add(f"type = {condition.parameter(selection.type, 'String')}")
+        found = self.query(sql.load("unit", where=str(condition)), condition.parameters)
+        unit: str = found["unit"][0]
+        if not unit:
+            raise Problem(
+                404,
+                f"there is no profile type {selection.type[:64]!r}: /profile-types has those that there are",
+                parameter="type",
+            )
+        return unit
+
+    def stacks(self, selection: Selection, base: Selection | None = None) -> Stacks:
+        """Distinct stacks of a selection and of a base, side by side."""
+        ids, values, functions, ends = self._stacks_of(selection)
+        nothing = np.zeros(len(values), np.int64)
+        self.stack_ids = ids
+        if base is None:
+            return Stacks(functions, ends, values, nothing)
+        _, base_values, base_functions, base_ends = self._stacks_of(base)
+        offset = int(ends[-1]) if len(ends) else 0
+        return Stacks(
+            np.concatenate((functions, base_functions)),
+            np.concatenate((ends, base_ends + offset)),
+            np.concatenate((values, np.zeros(len(base_values), np.int64))),
+            np.concatenate((nothing, base_values)),
+        )
+
+    def _stacks_of(self, selection: Selection) -> tuple[Ids, Longs, Ids, Longs]:
+        condition = condition_of(selection)
+        found = self.query(
+            sql.load("stacks", where=str(condition)),
+            {**condition.parameters, "max_stacks": MAX_STACKS},
+        )
+        none = np.zeros(0, np.int64)
+        functions: Lists = found.get("functions", Lists(np.zeros(0, np.uint64), none))
+        return (
+            found.get("stack_id", np.zeros(0, np.uint64)),
+            found.get("value", none).astype(np.int64),
+            functions.values,
+            functions.ends,
+        )
+
+    def functions(self, ids: Iterable[int]) -> dict[int, Function]:
+        """What these functions are called; those without a definition are left out."""
+        wanted = list(ids)
+        out: dict[int, Function] = {}
+        text = sql.load("functions")
+        for begin in range(0, len(wanted), _MAX_IDS):
+            found = self.query(text, {"ids": wanted[begin : begin + _MAX_IDS]})
+            columns = [
+                found.get(name, [])
+                for name in ("function_id", "name", "file", "mapping", "kind", "line", "unnamed")
+            ]
+            for identity, name, file, mapping, kind, line, unnamed in zip(*columns, strict=True):
+                shown = 0 if line == UNKNOWN_LINE else int(line)
+                out[int(identity)] = Function(name, file, mapping, kind, shown, bool(unnamed))
+        return out
+
+
+class Strings:
+    """The `strings` of an answer: each text once, "" first."""
+
+    def __init__(self) -> None:
+        self._places = {"": 0}
+
+    def place(self, text: str) -> int:
+        """Where it is."""
+        return self._places.setdefault(text, len(self._places))
+
+    def places(self, texts: Iterable[str]) -> list[int]:
+        """Of several."""
+        return [self.place(text) for text in texts]
+
+    def table(self) -> list[str]:
+        """All, in order."""
+        return list(self._places)
+
+
+class Frames:
+    """The `frames` of an answer: functions, of which number 0 is none."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._places: dict[int, int] = {}
+        self._columns: dict[str, list[Any]] = {
+            "id": [""], "name": [0], "file": [0], "line": [0], "mapping": [0], "kind": [0]
+        }  # fmt: skip
+
+    def add(self, ids: Sequence[int], known: Mapping[int, Function]) -> list[int]:
+        """Places of functions in the table."""
+        columns, place = self._columns, self._strings.place
+        for identity in ids:
+            if identity in self._places:
+                continue
+            function = known.get(identity, _UNKNOWN)
+            self._places[identity] = len(columns["id"])
+            columns["id"].append(f"{identity:016x}")
+            columns["name"].append(place(function.name))
+            columns["file"].append(place(function.file))
+            columns["line"].append(function.line)
+            columns["mapping"].append(place(function.mapping))
+            columns["kind"].append(place(function.kind))
+        return [self._places[identity] for identity in ids]
+
+    def table(self) -> dict[str, list[Any]]:
+        """The columns."""
+        return self._columns
+
+
+def distinct(*ids: Ids) -> list[int]:
+    """Each once, as numbers."""
+    return [int(identity) for identity in np.unique(np.concatenate(ids))]

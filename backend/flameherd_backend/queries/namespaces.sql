@@ -1,0 +1,2 @@
+-- Namespaces that there are samples of.
+SELECT DISTINCT namespace FROM timeline
