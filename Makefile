@@ -4,16 +4,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY_SOURCES := policy agent backend operator tests tools bench
 C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/fuzz/*.c tests/programs/*.c tests/programs/*.cc)
+# Node and npm of one version from .venv, whatever the machine has.
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix backend/ui --loglevel error
+UI_SOURCES := $(shell find backend/ui/src backend/ui/public backend/ui/index.html backend/ui/vite.config.ts -type f)
+UI_BUILT := backend/flameherd_backend/static/index.html
 
-.PHONY: help setup up test check format generate soak fuzz test-kernels bench-agent clean
+.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: $(VENV)/.ready ## install Debian packages and make .venv (quick when it is there)
+setup: $(VENV)/.ready ui ## install Debian packages, make .venv, build the page (quick when it is there)
 
 $(VENV)/.ready: tools/setup.sh uv.lock pyproject.toml policy/pyproject.toml agent/pyproject.toml backend/pyproject.toml operator/pyproject.toml
 	@tools/setup.sh
+
+ui: $(UI_BUILT) ## build the page that the backend serves (quick when nothing changed)
+
+$(UI_BUILT): backend/ui/node_modules/.ready $(UI_SOURCES)
+	@$(NPM) run --silent build -- --logLevel warn
+
+backend/ui/node_modules/.ready: backend/ui/package.json backend/ui/package-lock.json | $(VENV)/.ready
+	@$(NPM) ci --silent && touch $@
 
 up: setup ## profile this machine by examples/host.yaml and watch it live
 	@$(BIN)/flameherd up
@@ -25,16 +37,19 @@ check: setup ## format, lint, types, import contracts, generated files up to dat
 	$(BIN)/mypy
 	PYTHONPATH=policy:agent:backend:operator $(BIN)/lint-imports
 	$(BIN)/python -m tools.generate --check
+	$(NPM) run --silent check
 
 format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format $(PY_SOURCES)
 	$(BIN)/ruff check --fix $(PY_SOURCES)
 	clang-format-14 -i $(C_SOURCES)
+	$(NPM) run --silent format
 
 generate: setup ## rewrite the generated files (abi.py, docs/reference)
 	$(BIN)/python -m tools.generate
 
 test: setup ## all tests in their short form
+	$(NPM) test --silent
 	$(BIN)/pytest
 
 soak: setup ## all tests in their full length (about an hour)
@@ -53,5 +68,6 @@ test-kernels: setup ## boot older kernels under qemu and unwind there
 bench-agent: setup ## measure the agent against the budgets of the design
 	$(BIN)/python -m bench.agent
 
-clean: ## remove .venv and caches
+clean: ## remove .venv, the built page and caches
+	rm -rf backend/ui/node_modules backend/flameherd_backend/static
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache
