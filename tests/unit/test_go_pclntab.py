@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.errors import ElfError
-from flameherd_agent.symbols import gopclntab
+from flameherd_agent.symbols import go_locate, gopclntab
 from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.go_locate import find_go
 from flameherd_agent.symbols.gopclntab import GoTable, parse, printed_name
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import programs
 from tests.programs import go_symbols
+from tests.unit.elf_files import elf_file
 
 needs_go = pytest.mark.skipif(not go_symbols.go_available(), reason="no Go toolchain")
 ADDRESSES = 3000
@@ -177,3 +178,13 @@ def test_a_lookup_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     table = GoTable(memoryview(programs.pclntab()), 0x1000, memoryview(tree), 0)
     assert table.lookup(0x1000 + 25) == ()
     assert len(table.lookup(0x1000 + 5)) == 1
+
+
+def test_segments_that_overlap_are_not_scanned_again_and_again() -> None:
+    """A thousand headers for the same bytes would make a scan of one file one of a thousand."""
+    header = (1, 4, 0, 0, 0xC000, 0xC000, 8)
+    elf = ElfFile(elf_file([], sections=False, segments=[header] * 900))
+    segments = go_locate._loaded(elf)
+    assert len(elf.segments) == 901
+    assert header in [(s.type, s.flags, s.offset, s.vaddr, *s[4:]) for s in segments]
+    assert sum(segment.filesz for segment in segments) <= 2 * elf.size

@@ -156,9 +156,20 @@ def _candidates(elf: ElfFile) -> list[tuple[int, memoryview]]:
     if elf.sections and not any(s.name.startswith(_GO_SECTIONS) for s in elf.sections):
         return []  # a scan would read the whole of a large library
     found: list[tuple[int, memoryview]] = []
-    for segment in elf.segments:
-        if segment.type == PT_LOAD and len(found) < _MAX_CANDIDATES:
+    for segment in _loaded(elf):
+        if len(found) < _MAX_CANDIDATES:
             found += _scan(elf, segment)
+    return found
+
+
+def _loaded(elf: ElfFile) -> list[Segment]:
+    """The segments to scan. Sound ones overlap by a page: what exceeds twice the file is left out."""
+    found: list[Segment] = []
+    left = 2 * elf.size
+    for segment in elf.segments:
+        if segment.type == PT_LOAD and segment.filesz <= left:
+            left -= segment.filesz
+            found.append(segment)
     return found
 
 
@@ -221,10 +232,10 @@ def _read_words(elf: ElfFile, address: int, relocations: _Relocations) -> list[i
 
 
 def _words_equal(elf: ElfFile, value: int) -> list[int]:
-    """Addresses of aligned words of the loaded segments that hold `value`."""
+    """Addresses of aligned words of the loaded segments that hold `value`; some of them, if many."""
     hits: list[int] = []
-    for segment in elf.segments:
-        if segment.type != PT_LOAD or segment.vaddr % 8 != segment.offset % 8:
+    for segment in _loaded(elf):
+        if segment.vaddr % 8 != segment.offset % 8 or len(hits) >= _MAX_CANDIDATES:
             continue
         skip = -segment.offset % 8
         size = min(segment.filesz, elf.size - segment.offset) - skip
