@@ -188,33 +188,34 @@ def _underscores(c: Functions) -> npt.NDArray[np.uint8]:
 
 
 def _spell(ranges: Ranges, candidates: list[Functions], plt: list[PltEntry]) -> flat.Columns:
-    """Writes the names of the chosen candidates, readable and as in the file, each once."""
+    """Writes the names of the chosen candidates, readable and as in the file; readable ones once.
+
+    Only those repeat (constructors, clones), and a dictionary of both would double the memory.
+    """
     blob = bytearray(b"\0")
     places: dict[str, int] = {"": 0}
 
     def place(text: str) -> int:
-        at = places.get(text)
-        if at is None:
-            at = places[text] = len(blob)
-            blob.extend(text.encode("utf-8", "replace"))
-            blob.append(0)
-            if len(blob) > MAX_STRINGS_BYTES:
-                raise ElfError(f"symbol names are over the limit of {MAX_STRINGS_BYTES} bytes")
+        at = len(blob)
+        blob.extend(text.encode("utf-8", "replace"))
+        blob.append(0)
+        if len(blob) > MAX_STRINGS_BYTES:
+            raise ElfError(f"symbol names are over the limit of {MAX_STRINGS_BYTES} bytes")
         return at
 
     used, inverse = np.unique(ranges.symbol, return_inverse=True)
     names = np.zeros(len(used), np.uint32)
     system_names = np.zeros(len(used), np.uint32)
-    plain: dict[str, str] = {}
     for row, raw in enumerate(_raw_names(used, candidates, plt)):
-        readable = plain.get(raw)
-        if readable is None:
-            stem = raw.removesuffix("@plt")
-            readable = plain[raw] = demangle(stem) + raw[len(stem) :]
-        names[row] = place(readable)
-        system_names[row] = names[row] if readable == raw else place(raw)
+        stem = raw.removesuffix("@plt")
+        readable = demangle(stem) + raw[len(stem) :]
+        at = places.get(readable)
+        if at is None:
+            at = places[readable] = place(readable)
+        names[row] = at
+        system_names[row] = at if readable == raw else place(raw)
     sizes = np.minimum(ranges.end - ranges.start, np.uint64(0xFFFF_FFFF)).astype(np.uint32)
-    return flat.Columns(ranges.start, sizes, names[inverse], system_names[inverse], bytes(blob))
+    return flat.Columns(ranges.start, sizes, names[inverse], system_names[inverse], blob)
 
 
 def _raw_names(

@@ -70,7 +70,7 @@ class Columns:
     """
 
     def __init__(
-        self, starts: U64, sizes: U32, names: U32, system_names: U32, strings: bytes
+        self, starts: U64, sizes: U32, names: U32, system_names: U32, strings: Buffer
     ) -> None:
         self.starts = starts
         self.sizes = sizes
@@ -85,7 +85,7 @@ class Columns:
             SectionKind.SIZES: self.sizes.astype("<u4").tobytes(),
             SectionKind.NAMES: self.names.astype("<u4").tobytes(),
             SectionKind.SYSTEM_NAMES: self.system_names.astype("<u4").tobytes(),
-            SectionKind.STRINGS: self.strings,
+            SectionKind.STRINGS: memoryview(self.strings),
         }
 
 
