@@ -149,6 +149,7 @@ class Engine:
     def clear_slot(self, slot: SlotId) -> None:
         """Switch a slot off. Its labels stay until the interval that is under way has been taken."""
         self.sampler.set_rate(slot, 0)
+        self.sampler.deselect_slot(slot)
 
     def select_process(self, pid: Pid, slot: SlotId) -> None:
         """Sample a process, and what it forks from now on."""

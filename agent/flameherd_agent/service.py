@@ -25,7 +25,7 @@ from flameherd_agent.observe.metrics import Family, counter, gauge, labels
 from flameherd_agent.observe.usage import usage_families
 from flameherd_agent.pipeline.export import Compression, EndpointConfig, Exporter, Protocol
 from flameherd_agent.pipeline.slots import ActiveSlot, SlotNumbers, active_slots, select
-from flameherd_agent.types import Pid
+from flameherd_agent.types import Pid, SlotId
 
 log = Log(__name__)
 
@@ -75,11 +75,12 @@ class Service:
         self._config = AgentConfig()
         self._slots: dict[str, ActiveSlot] = {}
         self._exporters: dict[str, tuple[AgentEndpoint, Exporter]] = {}
-        self._processes: set[Pid] = set()
+        self._processes: dict[Pid, SlotId] = {}
         self._cgroups: dict[int, Any] = {}
         self._stamp: tuple[int, int, int] | None = None
         self._config_error = ""
         self._undefined = 0
+        self._late = 0
         self._balance = TickBalance(0.0, 0.0, 0)
         self._started = time.time()
         self._last_interval = time.monotonic()
@@ -123,8 +124,13 @@ class Service:
     def _apply(self, config: AgentConfig) -> None:
         exporters = self._open_endpoints(config)
         slots = {slot.policy.name: slot for slot in active_slots(config, self._numbers)}
-        for name in set(self._slots) - set(slots):
-            self._engine.clear_slot(self._slots[name].slot)
+        gone = {self._slots[name].slot for name in set(self._slots) - set(slots)}
+        for slot in gone:
+            self._engine.clear_slot(slot)
+        self._processes = {pid: s for pid, s in self._processes.items() if s not in gone}
+        if self._slots:
+            # What was taken so far belongs to the policies and endpoints as they were.
+            self._end_interval()
         for name, active in slots.items():
             self._engine.set_slot(active.slot, active.labels, active.frequency_hz)
             for reason in active.policy.clipped_by:
@@ -162,10 +168,12 @@ class Service:
         if selected.cgroups != self._cgroups:
             self._engine.sampler.select_cgroups(selected.cgroups)
             self._cgroups = dict(selected.cgroups)
+        for pid in set(self._processes) - set(selected.processes):
+            self._engine.sampler.deselect_process(pid)
         for pid, slot in selected.processes.items():
-            if pid not in self._processes:
+            if self._processes.get(pid) != slot:
                 self._engine.select_process(pid, slot)
-        self._processes = set(selected.processes)
+        self._processes = dict(selected.processes)
 
     # The loop
 
@@ -195,7 +203,9 @@ class Service:
         by_endpoint: dict[str, list[ResourceProfiles]] = {}
         for resource in profiles:
             active = self._slots.get(resource.policy)
-            if active is not None and active.policy.endpoint is not None:
+            if active is None:
+                self._late += sum(s.value for each in resource.profiles for s in each.samples)
+            elif active.policy.endpoint is not None:
                 by_endpoint.setdefault(active.policy.endpoint, []).append(resource)
         for name, batch in by_endpoint.items():
             if name in self._exporters:
@@ -285,6 +295,11 @@ class Service:
             ),
             gauge("flameherd_ticks_missed", "Ticks of busy CPUs that never fired", balance.missed),
             counter("flameherd_stacks_undefined_total", "Samples without a stack", self._undefined),
+            counter(
+                "flameherd_samples_late_total",
+                "Samples that were unwound when their policy was gone: not exported",
+                self._late,
+            ),
             counter(
                 "flameherd_processes_unreadable_total",
                 "Processes that ended before their mappings were read, or that may not be read",

@@ -156,6 +156,17 @@ class Sampler:
         self.loaded.maps["fh_tgid_slots"].update(_u32(pid), _u32(slot))
         self.configure(flags=int(self.config["flags"][0]) | ConfigFlag.TGIDS)
 
+    def deselect_slot(self, slot: SlotId) -> None:
+        """Let go of every process that was selected into `slot`, or inherited it: its cgroup decides from now on."""
+        selected = self.loaded.maps["fh_tgid_slots"]
+        for pid in list(selected.keys()):
+            if selected.lookup(pid) == _u32(slot):
+                selected.delete(pid)
+
+    def deselect_process(self, pid: Pid) -> None:
+        """Let go of one process; what it has forked stays selected."""
+        self.loaded.maps["fh_tgid_slots"].delete(_u32(pid))
+
     def select_cgroups(self, slots: dict[int, SlotId]) -> None:
         """{cgroup id: slot}: replaces the selection by cgroup. The nearest ancestor that is named decides."""
         selected = self.loaded.maps["fh_cgroup_slots"]
