@@ -136,12 +136,12 @@ class RunningBackend:
             answer: bytes = channel.unary_unary(EXPORT, None, None)(body, timeout=60, **options)
             return answer
 
-    def get(self, path: str, token: str = "", **parameters: Any) -> Response:
+    def get(self, view: str, token: str = "", /, **parameters: Any) -> Response:
         """The API; a list is a repeated parameter."""
         query = urllib.parse.urlencode(parameters, doseq=True)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return request(
-            f"http://127.0.0.1:{self.ports['page']}/api/v1/{path}?{query}", None, headers
+            f"http://127.0.0.1:{self.ports['page']}/api/v1/{view}?{query}", None, headers
         )
 
 

@@ -74,7 +74,7 @@ ENDPOINTS: Final = (
              {**_HEAD, "frame": "integer", "callers": "object", "callees": "object", "pruned": "object"},
              views.sandwich, ("frame", "max_nodes"), compares=True),
     Endpoint("/executables", "Mappings that occur in stacks.",
-             {**_HEAD, "rows": "object", "count": "integer", "more": "boolean"}, views.executables, ("limit",),
+             {**{name: kind for name, kind in _HEAD.items() if name != "frames"}, "rows": "object", "count": "integer", "more": "boolean"}, views.executables, ("limit",),
              schemas=_limit(10_000, 1000)),
     Endpoint("/traces", "Distinct stacks with values, times and shared labels.",
              {**_HEAD, "traces": "object", "count": "integer", "more": "boolean"}, views.traces,

@@ -78,7 +78,7 @@ class Given:
                     f"unknown parameter {name[:64]!r}; known here: {known}",
                     parameter=name[:64],
                 )
-            if len(value) > (MAX_PATH * 17 if name == "path" else 2 * MAX_TEXT):
+            if len(value) > (MAX_PATH * 34 if name == "path" else 2 * MAX_TEXT):
                 raise wrong(name, "is too long")
             self._values.setdefault(name, []).append(value)
         for name, values in self._values.items():
