@@ -26,10 +26,23 @@ from flameherd_agent.worker.tables import full_table
 
 from tests.fuzz import programs
 from tests.fuzz.target import joined, must, parts_of, scratch
-from tests.unit.elf_files import EH_FRAME, TEXT, Part, cie, eh_frame, elf_file
+from tests.unit.elf_files import (
+    EH_FRAME,
+    INITIAL,
+    TEXT,
+    Part,
+    cie,
+    eh_frame,
+    elf_file,
+    record,
+    sleb,
+    uleb,
+)
 
 _SECTION_HEADER = 64
+_PROGRAM_HEADERS, _PROGRAM_HEADER = 64, 56
 _PCLNTAB, _MODULE, _INLINE = 0x10000, 0x40000, 0x50000
+_DYNAMIC, _RELA = 0x60000, 0x70000
 
 
 def elf(data: bytes) -> None:
@@ -50,6 +63,11 @@ def elf(data: bytes) -> None:
         return
     finally:
         os.close(fd)
+    for segment in whole.segments[:64]:
+        for offset in (segment.offset, segment.offset + segment.filesz - 1):
+            address = whole.offset_to_vaddr(offset)
+            if address is not None:
+                must(whole.vaddr_to_offset(address) is not None, "what is loaded has an offset")
     for section in whole.sections[:64]:
         try:
             whole.section_data(section, 1 << 20)
@@ -88,7 +106,7 @@ def frames(data: bytes) -> None:
 
 def symbols(data: bytes) -> None:
     """Symbol tables, string tables, PLT and its relocations, debug link, MiniDebugInfo."""
-    symtab, strtab, plt, rela, link, mini = parts_of(data, 6)
+    symtab, strtab, plt, rela, link, mini, search = parts_of(data, 7)
     # (part, index of the section that it links to, size of an element)
     wanted = [
         (Part(".symtab", 2, 0, 0, symtab), 2, 24),
@@ -102,7 +120,15 @@ def symbols(data: bytes) -> None:
         wanted.append((Part(".gnu_debuglink", 1, 0, 0, link), 0, 0))
     if mini:
         wanted.append((Part(".gnu_debugdata", 1, 0, 0, mini), 0, 0))
-    file = bytearray(elf_file([part for part, _, _ in wanted]))
+    segments = []
+    if search:  # its address, then .eh_frame_hdr; known to the program headers only
+        address, size = int.from_bytes(search[:8], "little"), len(search[8:])
+        wanted.append((Part(".eh_frame_hdr", 1, 2, 0, search[8:]), 0, 0))
+        segments.append((PT_GNU_EH_FRAME, 4, 0, address, size, size, 4))
+    file = bytearray(elf_file([part for part, _, _ in wanted], segments=segments))
+    if search:
+        at = file.rindex(search[8:]) if search[8:] else 0
+        struct.pack_into("<Q", file, _PROGRAM_HEADERS + _PROGRAM_HEADER + 8, at)
     table = int.from_bytes(file[40:48], "little")  # e_shoff
     for index, (_, to, size) in enumerate(wanted, 1):
         struct.pack_into("<I", file, table + index * _SECTION_HEADER + 40, to)
@@ -127,6 +153,9 @@ def _names(elf_: ElfFile) -> None:
     must(bool((ends[:-1] <= starts[1:]).all() and (ends >= starts).all()), "names do not overlap")
     edges = np.concatenate([starts[:16], ends[:16], starts[-4:] + np.uint64(1)]).tolist()
     addresses = [FileAddress(a) for a in [*edges, 0, TEXT, TEXT + 64, TEXT + 130, 2**64 - 1]]
+    for address in addresses:
+        start = index.function_start(address)
+        must(start is None or start <= address, "a function begins before what it holds")
     one_by_one = [index.lookup(address) for address in addresses]
     must(index.lookup_batch(addresses) == one_by_one, "lookups in batch and one by one agree")
     for lines in one_by_one:
@@ -175,13 +204,19 @@ def pclntab(data: bytes) -> None:
 def go(data: bytes) -> None:
     """A Go program's tables in a file: found by name or by scan, rows and names made of them."""
     options = data[0] if data else 0
-    content, module, inline, code = parts_of(data[1:], 4)
+    content, module, inline, code, rela = parts_of(data[1:], 5)
     parts = [
         Part(".gopclntab", 1, 2, _PCLNTAB, content),
         Part(".go.module", 1, 3, _MODULE, module),
         Part(".go.func", 1, 2, _INLINE, inline),
     ]
-    file = bytearray(elf_file(parts, sections=not options & 1))
+    segments = []
+    if rela:  # a file that the C linker made position-independent: pointers stand in relocations
+        dynamic = struct.pack("<6Q", 7, _RELA, 8, len(rela), 0, 0)
+        parts.insert(0, Part(".dynamic", 6, 3, _DYNAMIC, dynamic))
+        parts.append(Part(".rela.dyn", 4, 2, _RELA, rela))
+        segments.append((2, 4, 0x2000, _DYNAMIC, len(dynamic), len(dynamic), 8))
+    file = bytearray(elf_file(parts, sections=not options & 1, segments=segments))
     file[TEXT : TEXT + min(len(code), 0x1000)] = code[:0x1000]
     elf_ = ElfFile(bytes(file))
     try:
@@ -210,19 +245,31 @@ def frame_seeds() -> list[bytes]:
     rare = bytes([0x02, 3, 0x03, 4, 0, 0x04, 5, 0, 0, 0, 0x12, 7, 0x78, 0x13, 0x70, 0x05, 6, 3])
     rare += bytes([0x11, 6, 0x7E, 0x2F, 6, 2, 0x14, 6, 1, 0x16, 6, 1, 0x70, 0x06, 6, 0x08, 6])
     handler = bytes([0x0F, 4, 0x77, 0xA0, 0x01, 0x06, 0x10, 16, 3, 0x77, 0xA8, 0x01])
+    more = bytes([0x0F, 5, 0x77, 0x10, 0x06, 0x23, 8, 0x41, 0x0F, 5, 0x76, 0x70, 0x06, 0x38, 0x22])
+    more += bytes([0x41, 0x0F, 2, 0x7A, 0, 0x41, 0x0F, 2, 0x77, 8, 0x41, 0x0F, 2, 0x76, 16])
     many = [(TEXT + 32 * i, 32, bytes([0x40 | i, 0x0E, 8 * i])) for i in range(20)]
     sections = [eh_frame(f) for f in (ordinary, states, many)]
-    sections += [eh_frame([(TEXT, 64, code)]) for code in (plt, realigned, rare)]
+    sections += [eh_frame([(TEXT, 64, code)]) for code in (plt, realigned, rare, more)]
     sections.append(eh_frame([(TEXT, 16, handler)], cie(b"", augmentation=b"zRS")))
     sections.append(eh_frame(ordinary, cie(augmentation=b"zPLR", data=b"\x9b\0\0\0\0\x1b\x1b")))
     sections.append(eh_frame([(TEXT, 64, b"\x01\0\x10\0\0\x0e\x20")]))
+    sections.append(eh_frame(ordinary, _cie_4()))
+    old = b"\x01eh\0" + bytes(8) + b"\x01\x78\x10" + INITIAL
+    sections.append(record(bytes(4) + old) + sections[0])
+    sections.append(eh_frame(ordinary, cie(augmentation=b"zRB", data=b"\x33")))
     seeds = [bytes([option]) + section for section in sections for option in (0, 1, 2)]
-    record = struct.pack("<I", 0xFFFFFFFF) + b"\x01\0\x01\x78\x10\x0c\x07\x08\x90\x01\0\0"
-    debug = struct.pack("<I", len(record)) + record
+    common = struct.pack("<I", 0xFFFFFFFF) + b"\x01\0\x01\x78\x10\x0c\x07\x08\x90\x01\0\0"
+    debug = struct.pack("<I", len(common)) + common
     body = struct.pack("<IQQ", 0, TEXT + 8, 400) + b"\x41\x0e\x20\0"
     debug += struct.pack("<I", len(body)) + body
     seeds.append(joined(b"\0" + sections[0], debug))
     return seeds
+
+
+def _cie_4() -> bytes:
+    """Version 4: sizes of an address and of a segment, the register as LEB128."""
+    head = bytes(4) + b"\x04zR\0\x08\0" + uleb(1) + sleb(-8) + uleb(16)
+    return record(head + b"\x01\x1b" + INITIAL)
 
 
 def symbol_seeds() -> list[bytes]:
@@ -237,7 +284,13 @@ def symbol_seeds() -> list[bytes]:
     stub = b"\xff\x25" + struct.pack("<i", slot - (0x30000 + 6)) + bytes(10)
     relocation = struct.pack("<QQq", slot, (1 << 32) | 7, 0)
     link = b"x.debug\0" + bytes(4)
-    return [joined(rows, strings, stub, relocation, link, b""), joined(rows, strings)]
+    search = struct.pack("<Q4siI", 0x90000, b"\x01\x1b\x03\x3b", 0, 3)
+    search += struct.pack("<6i", TEXT + 64 - 0x90000, 0, TEXT + 300 - 0x90000, 0, -0x90000, 0)
+    return [
+        joined(rows, strings, stub, relocation, link, b"", search),
+        joined(rows, strings, b"", b"", b"", b"", search),
+        joined(rows, strings),
+    ]
 
 
 def pclntab_seeds() -> list[bytes]:
@@ -253,11 +306,19 @@ def go_seeds() -> list[bytes]:
     """Programs of both layouts, with and without section headers."""
     module = programs.moduledata(_PCLNTAB, TEXT, _INLINE)
     code = (b"\x90\x90\x90\x55\x48\x89\xe5" + bytes(57)) * 3
+    relocations = b"".join(
+        struct.pack("<QQq", _MODULE + 8 * index, 8, word)
+        for index, (word,) in enumerate(struct.iter_unpack("<Q", module))
+        if word >= TEXT
+    )
+    small = [word if word < TEXT else 0 for (word,) in struct.iter_unpack("<Q", module)]
+    bare_module = struct.pack(f"<{len(small)}Q", *small)
     return [
         bytes([bare])
-        + joined(programs.pclntab(new=new), module, programs.inline_tree(new=new), code)
+        + joined(programs.pclntab(new=new), words, programs.inline_tree(new=new), code, rela)
         for new in (True, False)
         for bare in (0, 1)
+        for words, rela in ((module, b""), (bare_module, relocations))
     ]
 
 

@@ -35,6 +35,7 @@ def flat(data: bytes) -> None:
         must(index.lookup_batch(addresses) == lines, "lookups in batch and one by one agree")
     for address in addresses:
         index.frame_type(address)
+        index.function_start(address)
 
 
 def table(data: bytes) -> None:

@@ -154,5 +154,6 @@ def name_seeds() -> list[bytes]:
         b"_ZNSt6vectorIiSaIiEE9push_backEOi\n_ZN3foo3barEv.cold\n_ZNK1AcvT_IiEEv",
         b"_RNvMs0_NtCs1234_7mycrate3fooINtB5_3BarpE3baz\n_RINvNtC3std3mem8align_ofNtC1a1bE",
         b"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE\n_ZN5_$LT$impl$u20$A$GT$3run17h0123456789abcdefE",
+        b"_ZN58_$LT$alloc..string..String$u20$as$u20$core..fmt..Debug$GT$3fmt17h0123456789abcdefE",
         b"_ZN1AIS0_S0_E1BIT_T0_E1CIS1_S1_E1fEv\nmain.part.0.isra.0\n__ZN1a1bEv",
     ]

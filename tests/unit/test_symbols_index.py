@@ -2,6 +2,7 @@
 
 import lzma
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from flameherd_agent.errors import ElfError
 from flameherd_agent.symbols import debug_files
 from flameherd_agent.symbols.build import IndexSummary, build_symbol_index
 from flameherd_agent.symbols.debug_files import DebugOpener
+from flameherd_agent.symbols.function_starts import function_starts
 from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import FileAddress, FrameType
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.unit.elf_files import TEXT, elf_file
 
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 SOURCE = r"""
@@ -265,3 +269,16 @@ def test_damaged_files_never_crash(
     index = SymbolIndex.open(target)
     for address in (0, 0x1000, 0x1139, (1 << 64) - 1):
         index.lookup(FileAddress(address))
+
+
+def test_a_search_table_at_no_address_of_a_program_is_an_elf_error() -> None:
+    head = struct.pack("<4siI2i", b"\x01\x1b\x03\x3b", 0, 1, 16, 0)
+    file = bytearray(elf_file([], segments=[(0x6474E550, 4, 0, 0, len(head), len(head), 4)]))
+    file[TEXT : TEXT + len(head)] = head
+    for address, ends_well in ((0x9000, True), (1 << 63, False), ((1 << 64) - 8, False)):
+        struct.pack_into("<QQ", file, 64 + 56 + 8, TEXT, address)
+        if ends_well:
+            assert function_starts(ElfFile(bytes(file))).tolist() == [0x9010]
+        else:
+            with pytest.raises(ElfError, match="no address"):
+                function_starts(ElfFile(bytes(file)))

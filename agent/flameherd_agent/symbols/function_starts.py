@@ -31,6 +31,8 @@ def function_starts(elf: ElfFile) -> npt.NDArray[np.uint64]:
         count = int.from_bytes(head[8:12], "little")
         if head[:4] != _HEADER:
             break
+        if segment.vaddr >= 1 << 63:
+            raise ElfError(f".eh_frame_hdr lies at {segment.vaddr:#x}: no address of a program")
         if count > MAX_FUNCTIONS or _TABLE_AT + 8 * count > segment.filesz:
             raise ElfError(f".eh_frame_hdr: a table of {count} functions does not fit")
         data = elf.bytes_at(segment.offset + _TABLE_AT, 8 * count, "the table of .eh_frame_hdr")

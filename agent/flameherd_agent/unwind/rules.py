@@ -186,7 +186,7 @@ class RuleSet:
             same = (first[missed] == words[row, 0]) & (second[missed] == words[row, 1])
             numbers[missed[same]] = number
             missed = missed[~same]
-        if len(missed):  # not so in hostile files
+        if len(missed):  # only hostile files have so many
             keys, first_row, which = np.unique(
                 words[missed], axis=0, return_index=True, return_inverse=True
             )
