@@ -26,7 +26,7 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flameherd"
 
 
-def go_binary(name: str, source: Path, *, settings: str = "", timeout_s: int = 1200) -> Path:
+def go_binary(name: str, source: Path, *, settings: str = "", timeout_s: int = 2100) -> Path:
     """The built program of folder `source`, by the name `name`.
 
     `settings` go to the linker (`-X package.variable=value`). Raises `RuntimeError` with the

@@ -1,1 +1,11 @@
-"""Turns the policies of a cluster into agents on its nodes, and tells what became of them."""
+"""Turns the policies of a cluster into agents on its nodes, and tells what became of them.
+
+cli         the command line; wires the rest
+handlers    what is watched (kopf: indexes and events only)
+reconcile   the one loop: everything is worked out anew, what differs is written
+client      the API server: server-side apply, reads that no watch does
+render/     observed state → desired state; pure
+status      what became of each object → its conditions; pure
+ceilings    which limits and defaults hold in a namespace; pure
+observed, verdict, settings, errors   plain data
+"""

@@ -45,7 +45,8 @@ def _encode_value(value: object) -> str:
 
 def to_wire(value: Model) -> dict[str, Any]:
     """The struct as plain dicts, lists, strings, numbers: what JSON and YAML writers take."""
-    wire: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_encode_value)
+    # By way of JSON: to_builtins leaves tuples, which are not equal to the lists that come back.
+    wire: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value, enc_hook=_encode_value))
     return wire
 
 

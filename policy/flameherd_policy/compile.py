@@ -6,7 +6,8 @@ makes sense in a cluster is refused with a sentence instead of being ignored.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -24,12 +25,15 @@ from flameherd_policy.endpoints import EndpointRule, Source, check_endpoint
 from flameherd_policy.errors import PolicyError, Problem
 from flameherd_policy.policies import (
     DEFAULT_FREQUENCY_HZ,
-    MAX_FREQUENCY_HZ,
     ClusterProfilingPolicy,
     Export,
+    Limits,
     ProfilingPolicy,
 )
 from flameherd_policy.pools import AgentPool
+
+OPEN: Final = Ceilings()
+"""On a single machine, what no file limits is not limited."""
 
 Policy = ProfilingPolicy | ClusterProfilingPolicy | AgentPool
 
@@ -43,10 +47,10 @@ def compile_host(documents: Sequence[Policy]) -> AgentConfig:
     administrator.
     """
     clusters = sorted(
-        (d for d in documents if isinstance(d, ClusterProfilingPolicy)), key=_precedence
+        (d for d in documents if isinstance(d, ClusterProfilingPolicy)), key=precedence
     )
     found = list(_cluster_only(documents))
-    ceilings = _ceilings(clusters)
+    ceilings = intersect(policy.spec.limits for policy in clusters)
     endpoints: dict[str, AgentEndpoint] = {}
     endpoint_name = None
     for policy in clusters:
@@ -86,8 +90,8 @@ def clip_frequency(wanted_hz: int, ceilings: Ceilings) -> tuple[int, tuple[str, 
     )
 
 
-def _precedence(policy: ClusterProfilingPolicy) -> tuple[int, str, str]:
-    """Higher priority, then older, then smaller name.
+def precedence(policy: ProfilingPolicy | ClusterProfilingPolicy) -> tuple[int, str, str]:
+    """Sort key: higher priority, then older, then smaller name.
 
     RFC 3339 times in UTC sort as text; absent = newest.
     """
@@ -115,18 +119,18 @@ def _cluster_only(documents: Sequence[Policy]) -> Iterator[Problem]:
             )
 
 
-def _ceilings(clusters: Sequence[ClusterProfilingPolicy]) -> Ceilings:
-    """The intersection of what the policies state."""
-    limits = [policy.spec.limits for policy in clusters]
-    rates = [limit.frequency_hz.max for limit in limits if limit.frequency_hz is not None]
-    names = [limit.env_names for limit in limits if limit.env_names is not None]
-    rules = [limit.endpoints for limit in limits if limit.endpoints is not None]
+def intersect(limits: Iterable[Limits], built_in: Ceilings = OPEN) -> Ceilings:
+    """The ceilings that all of `limits` allow; `built_in` holds where none of them says anything."""
+    stated = tuple(limits)
+    rates = [limit.frequency_hz.max for limit in stated if limit.frequency_hz is not None]
+    names = [limit.env_names for limit in stated if limit.env_names is not None]
+    rules = [limit.endpoints for limit in stated if limit.endpoints is not None]
     return Ceilings(
-        max_frequency_hz=min(rates, default=MAX_FREQUENCY_HZ),
+        max_frequency_hz=min(rates, default=built_in.max_frequency_hz),
         env_names=tuple(n for n in names[0] if all(n in other for other in names))
         if names
-        else None,
-        endpoints=_intersect(rules) if rules else None,
+        else built_in.env_names,
+        endpoints=_intersect(rules) if rules else built_in.endpoints,
     )
 
 

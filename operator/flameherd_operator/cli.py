@@ -1,0 +1,125 @@
+"""`flameherd-operator`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from flameherd_policy.durations import Duration
+from flameherd_policy.resources import RESOURCES
+
+from flameherd_operator.client import Client, connect
+from flameherd_operator.errors import ApiFailure, OperatorError
+from flameherd_operator.handlers import Watches
+from flameherd_operator.reconcile import Reconciler
+from flameherd_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION: Final = """\
+Turns ProfilingPolicies, ClusterProfilingPolicies and AgentPools into agents on nodes and their
+configuration. Runs in the cluster as its ServiceAccount, or elsewhere by --kubeconfig."""
+_WAIT_S: Final = 2.0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(parser().parse_args()))
+
+
+def parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    made = argparse.ArgumentParser("flameherd-operator", description=DESCRIPTION)
+    made.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: the pod's account")
+    made.add_argument("--namespace", default=defaults.namespace, help="the operator's own")
+    made.add_argument("--agents-namespace", default=defaults.agents_namespace)
+    made.add_argument(
+        "--service-account", default=defaults.service_account, help="the agents'; owns what we make"
+    )
+    made.add_argument("--image", default=defaults.image, help="of agents whose pool names none")
+    made.add_argument("--pull-secret", action="append", default=[], help="of agents; repeatable")
+    for option, seconds, what in (
+        (
+            "--idle-after",
+            defaults.idle_s,
+            "no policy for so long: pools with whenIdle: Remove empty",
+        ),
+        ("--resync-every", defaults.resync_s, "list everything that is watched afresh"),
+        ("--secrets-every", defaults.secrets_s, "read Secrets of exports again"),
+    ):
+        default = Duration(round(seconds * 1e9))
+        made.add_argument(
+            option, type=Duration.parse, default=default, metavar="DURATION",
+            help=f"{what} (default: {default})",
+        )  # fmt: skip
+    made.add_argument("--liveness", metavar="URL", help="such as http://0.0.0.0:8080/healthz")
+    made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return made
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Until a signal; 0 then, 1 if something went wrong that a restart may mend."""
+    logging.basicConfig(
+        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    if arguments.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = str(arguments.kubeconfig)  # kopf reads no other
+    settings = Settings(
+        namespace=arguments.namespace,
+        agents_namespace=arguments.agents_namespace,
+        service_account=arguments.service_account,
+        image=arguments.image,
+        pull_secrets=tuple(arguments.pull_secret),
+        idle_s=arguments.idle_after.seconds,
+        resync_s=arguments.resync_every.seconds,
+        secrets_s=arguments.secrets_every.seconds,
+    )
+    try:
+        asyncio.run(operate(settings, arguments.kubeconfig, arguments.liveness))
+    except OperatorError as error:
+        logger.error("%s", error)
+        return 1
+    return 0
+
+
+async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | None) -> None:
+    """Watch and reconcile until a signal comes. Raises `OperatorError`."""
+    client = connect(kubeconfig)
+    await _wait_for_kinds(client)
+    watches: Watches
+    reconciler = Reconciler(client, settings, lambda: watches.watched())
+    watches = Watches(settings, reconciler.poke)
+    tasks = [
+        asyncio.create_task(watches.run(kubeconfig, liveness)),
+        asyncio.create_task(reconciler.run()),
+    ]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _wait_for_kinds(client: Client) -> None:
+    """Watches of kinds that are not served would look like kinds without objects."""
+    told = False
+    while True:
+        try:
+            served = await asyncio.to_thread(client.served)
+            missing = [r.plural for r in RESOURCES if r.plural not in served]
+            said = f"not served yet: {', '.join(missing)}; `kubectl apply -f crds/` makes them"
+        except ApiFailure as error:
+            missing, said = ["?"], str(error)
+        if not missing:
+            return
+        if not told:
+            logger.warning("waiting: %s", said)
+            told = True
+        await asyncio.sleep(_WAIT_S)

@@ -1,0 +1,26 @@
+"""What goes wrong with the API server.
+
+OperatorError
+├── ApiFailure     the API server refused a request, or did not answer
+└── WatchSilent    watches show less than a fresh list: only a restart mends that
+"""
+
+
+class OperatorError(Exception):
+    """Base of all of these."""
+
+
+class ApiFailure(OperatorError):
+    """A request failed. `code` is the HTTP status; 0 = there was no answer."""
+
+    def __init__(self, code: int, what: str, message: str) -> None:
+        self.code = code
+        self.what = what
+        hint = ""
+        if code == 403:
+            hint = " (a right is missing: `helm upgrade` grants what this version needs)"
+        super().__init__(f"{what}: {message}{hint}")
+
+
+class WatchSilent(OperatorError):
+    """Objects exist that no watch has told of."""

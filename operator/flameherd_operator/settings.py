@@ -1,0 +1,50 @@
+"""What one installation of the operator is told: where it works and what its agents run."""
+
+from typing import Final
+
+import msgspec
+
+MANAGER: Final = "flameherd-operator"
+"""Our field manager, and the value of `app.kubernetes.io/managed-by`."""
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+PLURALS: Final = {
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "Secret": ("/api/v1", "secrets"),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets"),
+}
+"""What we make in the agents' namespace: kind → (path of its API, plural)."""
+SHARD_COUNT: Final = 16
+"""Fixed, like the shards' names: the agents' rights name each of them."""
+SHARD_PREFIX: Final = "flameherd-config-"
+SHARD_KEY: Final = "config.json.z"
+EXPORT_SECRET: Final = "flameherd-export"  # noqa: S105 a name
+EXPORT_PATH: Final = "/var/run/flameherd/export"
+"""Where agents see the export Secret's files."""
+DEFAULT_POOL: Final = "default"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One installation."""
+
+    namespace: str = "flameherd-system"
+    """The operator's own; Secrets of ClusterProfilingPolicies' exports are here."""
+    agents_namespace: str = "flameherd-agents"
+    """Where agents, their configuration and their credentials are; `privileged`."""
+    service_account: str = "flameherd-agent"
+    """The agents' account, made by the chart. It owns all that is made here, so that uninstalling
+    the chart collects it."""
+    image: str = "ghcr.io/flameherd/flameherd-agent:latest"
+    """Of the agent, where a pool names none."""
+    pull_secrets: tuple[str, ...] = ()
+    idle_s: float = 60.0
+    """How long there must be no policy before agents of a pool with `whenIdle: Remove` go."""
+    debounce_s: float = 1.0
+    """Changes within this time are carried out together."""
+    resync_s: float = 300.0
+    """How often the watched objects are listed afresh."""
+    secrets_s: float = 60.0
+    """How long a Secret that was read is believed."""
+
+
+def shard_name(number: int) -> str:
+    return f"{SHARD_PREFIX}{number:02d}"
