@@ -9,13 +9,14 @@ input into `tests/fuzz/corpus/TARGET/`: `make test` replays it ever after.
 
 import argparse
 import hashlib
+import os
 import re
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.fuzz.registry import TARGETS
 from tests.fuzz.target import SEPARATOR
@@ -42,9 +43,8 @@ _HEADER = (
 )
 
 
-@dataclass(frozen=True)
-class Report:
-    """What one run was, in the order of the table."""
+class Report(NamedTuple):
+    """What one run was: a row of the table."""
 
     target: str
     executions: str
@@ -54,13 +54,6 @@ class Report:
     slowest_s: str
     peak_mb: str
     result: str
-
-    def cells(self) -> tuple[str, ...]:
-        """One row."""
-        return (
-            self.target, self.executions, self.coverage, self.features, self.corpus,
-            self.slowest_s, self.peak_mb, self.result,
-        )  # fmt: skip
 
 
 def main() -> int:
@@ -80,7 +73,7 @@ def main() -> int:
     def run_and_tell(name: str) -> Report:
         report = run(name, options.seconds)
         with lock:
-            print(row(report.cells()), flush=True)
+            print(row(report), flush=True)
         return report
 
     print(row(_HEADER), flush=True)
@@ -124,7 +117,12 @@ def run(name: str, seconds: int) -> Report:
     with log.open("wb") as output:
         try:
             code = subprocess.run(
-                command, cwd=ROOT, stdout=output, stderr=output, timeout=seconds + GRACE_S
+                command,
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+                timeout=seconds + GRACE_S,
+                env={**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=16"},
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
