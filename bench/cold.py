@@ -91,7 +91,7 @@ def measure(
         intervals += [engine.take(), engine.take()]
         collected = 0
         for interval in intervals:
-            for key, count in interval.samples.items():
+            for key, count in interval.samples():
                 collected += count
                 if key.pid != os.getpid():
                     phase.outcomes[key.outcome] += count

@@ -52,7 +52,7 @@ class Assembler:
         to_unix = time.time_ns() - time.monotonic_ns()
         resources: dict[tuple[SlotId, Attributes], dict[int, Profile]] = defaultdict(dict)
         seen: dict[tuple[int, int, int, SlotId], tuple[Resource, Attributes]] = {}
-        for key, count in interval.samples.items():
+        for key, count in interval.samples():
             identity = (key.pid, key.cookie, key.cgroup, key.slot)
             if identity not in seen:
                 seen[identity] = self._label(key, labels.get(key.slot, SlotLabels("")))

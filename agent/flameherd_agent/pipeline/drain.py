@@ -11,14 +11,15 @@ import platform
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flameherd_agent.kernel.abi import CountKey, CountValue, Outcome, StackRecord
-from flameherd_agent.kernel.ringbuf import RingBuffer
+from flameherd_agent.kernel.ringbuf import RingBuffer, record_struct
 from flameherd_agent.kernel.sampler import Sampler
 from flameherd_agent.process.table import ColdSample
 from flameherd_agent.types import Pid, SlotId, Tid
@@ -26,7 +27,7 @@ from flameherd_agent.types import Pid, SlotId, Tid
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283}
 _MEMBARRIER_GLOBAL: Final = 1
-_HEAD: Final = StackRecord.itemsize
+_HEAD: Final = record_struct(StackRecord)
 STACK_BYTES_LIMIT: Final = 24 << 20
 """Cap of stack definitions that are held in one interval, in bytes."""
 
@@ -54,13 +55,57 @@ class SampleKey(NamedTuple):
 
 @dataclass(slots=True)
 class Interval:
-    """What one interval collected. Times are CLOCK_MONOTONIC nanoseconds."""
+    """What one interval collected. Times are CLOCK_MONOTONIC nanoseconds.
+
+    Samples stay as the kernel wrote them until they are asked for: 50,000 stacks as Python objects would take longer
+    to make than to drain, and 50 MB.
+    """
 
     started_ns: int
     ended_ns: int = 0
-    samples: Counter[SampleKey] = field(default_factory=Counter)
     undefined: int = 0
-    """Samples whose stack definition never arrived."""
+    """Samples whose stack definition never arrived; they are not among `samples()`."""
+    cold: Counter[SampleKey] = field(default_factory=Counter)
+    """Samples that were unwound in user space."""
+    counts: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
+    """Keys and values of the count map, of dtypes `CountKey` and `CountValue`."""
+    definitions: dict[int, bytes] = field(default_factory=dict)
+    """{hash of a stack: its record in `fh_ring`}"""
+
+    def samples(self) -> Iterator[tuple[SampleKey, int]]:
+        """Every sample and how often it was taken: those of user space, then those of the kernel."""
+        yield from self.cold.items()
+        parsed: dict[int, Stack] = {}
+        for keys, values in self.counts:
+            # tolist() once a batch: item access on records is slow.
+            for key, (count, comm) in zip(keys.tolist(), values.tolist(), strict=True):
+                stack_hash, cookie, cgroup, tgid, tid, epoch, slot, outcome = key
+                stack = parsed.get(stack_hash)
+                if stack is None:
+                    record = self.definitions.get(stack_hash)
+                    if record is None:
+                        continue
+                    stack = parsed[stack_hash] = parse_stack(record)
+                sample = SampleKey(
+                    stack,
+                    cookie,
+                    cgroup,
+                    Pid(tgid),
+                    Tid(tid),
+                    SlotId(slot),
+                    epoch,
+                    Outcome(outcome),
+                    comm.decode(errors="replace"),
+                )
+                yield sample, count
+
+    def add_counts(self, keys: NDArray[Any], values: NDArray[Any]) -> None:
+        """Take a batch of the count map."""
+        self.counts.append((keys, values))
+        defined = np.fromiter(
+            map(self.definitions.__contains__, keys["stack"].tolist()), np.bool_, len(keys)
+        )
+        self.undefined += int(values["count"][~defined].sum())
 
 
 def grace_period() -> None:
@@ -89,9 +134,8 @@ class Drain:
         """Take the waiting stack definitions, so that the ring has room."""
         self.ring_high_water = max(self.ring_high_water, self._ring.waiting_bytes())
         for record in self._ring.read(self._ring.size):
-            head = np.frombuffer(record, StackRecord, 1)[0]
             if self._stack_bytes < STACK_BYTES_LIMIT:
-                self._stacks[int(head["stack"])] = record
+                self._stacks[_HEAD.unpack_from(record)[3]] = record
                 self._stack_bytes += len(record)
 
     def add_cold(self, samples: Iterable[ColdSample]) -> None:
@@ -109,7 +153,7 @@ class Drain:
                 sample.outcome,
                 bytes(record["comm"]).decode(errors="replace"),
             )
-            self._interval.samples[key] += 1
+            self._interval.cold[key] += 1
 
     def flip(self) -> Interval:
         """End the interval: flip, wait, read and clear. Returns what it collected."""
@@ -125,43 +169,12 @@ class Drain:
         definitions |= self._stacks
         interval, self._interval = self._interval, Interval(ended_ns)
         interval.ended_ns = ended_ns
-        parsed: dict[int, Stack] = {}
+        interval.definitions = definitions
         for keys, values in self._counts[idle].drain(CountKey, CountValue):
-            self._collect(interval, keys, values, definitions, parsed)
+            interval.add_counts(keys, values)
         for _ in self._seen[idle].drain(np.dtype("<u8"), np.dtype("u1")):
             pass
         return interval
-
-    def _collect(
-        self,
-        interval: Interval,
-        keys: np.ndarray[Any, Any],
-        values: np.ndarray[Any, Any],
-        definitions: dict[int, bytes],
-        parsed: dict[int, Stack],
-    ) -> None:
-        # tolist() once a batch: item access on records is slow.
-        for key, (count, comm) in zip(keys.tolist(), values.tolist(), strict=True):
-            stack_hash, cookie, cgroup, tgid, tid, epoch, slot, outcome = key
-            stack = parsed.get(stack_hash)
-            if stack is None:
-                record = definitions.get(stack_hash)
-                if record is None:
-                    interval.undefined += count
-                    continue
-                stack = parsed[stack_hash] = parse_stack(record)
-            sample = SampleKey(
-                stack,
-                cookie,
-                cgroup,
-                Pid(tgid),
-                Tid(tid),
-                SlotId(slot),
-                epoch,
-                Outcome(outcome),
-                comm.decode(errors="replace"),
-            )
-            interval.samples[sample] += count
 
     def close(self) -> None:
         self._ring.close()
@@ -169,7 +182,6 @@ class Drain:
 
 def parse_stack(record: bytes) -> Stack:
     """A record of `fh_ring`: struct fh_stack_record and its frame words."""
-    head = np.frombuffer(record, StackRecord, 1)[0]
-    kernel, user = int(head["kernel_frames"]), int(head["user_frames"])
-    words = struct.unpack_from(f"<{kernel + user}Q", record, _HEAD)
+    _, kernel, user, _ = _HEAD.unpack_from(record)
+    words = struct.unpack_from(f"<{kernel + user}Q", record, _HEAD.size)
     return Stack(words[:kernel], words[kernel:])
