@@ -25,7 +25,13 @@ from flameherd_agent.pipeline.formats import EXTENSIONS, check_path, write_profi
 from flameherd_agent.pipeline.formats import collapsed as collapsed_format
 from flameherd_agent.pipeline.formats import pprof as pprof_format
 from flameherd_agent.pipeline.formats import svg as svg_format
-from flameherd_agent.pipeline.frames import MAX_NAME, clean, placeholder, with_process_roots
+from flameherd_agent.pipeline.frames import (
+    MAX_NAME,
+    clean,
+    executables,
+    placeholder,
+    with_process_roots,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,6 +150,7 @@ def test_process_roots(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "app;[truncated];main;work 1\n" in text
     assert "app;main.main 7\n" in text
+    assert executables(resources()) == {"app"}
 
 
 # --- speedscope ---

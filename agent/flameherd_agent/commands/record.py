@@ -15,7 +15,8 @@ from flameherd_policy.durations import parse_duration
 
 from flameherd_agent.app import DEFAULT_CACHE, EngineOptions
 from flameherd_agent.errors import UsageError
-from flameherd_agent.pipeline.formats import EXTENSIONS, write_profile
+from flameherd_agent.pipeline.formats import EXTENSIONS, LABELLED, write_profile
+from flameherd_agent.pipeline.frames import executables, with_process_roots
 from flameherd_agent.recording import Recording, RecordingResult
 
 _FOREVER_S: Final = 10 * 365 * 86400.0
@@ -148,7 +149,10 @@ def _record(
 
 
 def _finish(arguments: argparse.Namespace, result: RecordingResult) -> None:
-    write_profile(arguments.output, result.profiles)
+    profiles = result.profiles
+    if not str(arguments.output).endswith(LABELLED) and len(executables(profiles)) > 1:
+        profiles = with_process_roots(profiles)
+    write_profile(arguments.output, profiles)
     if not arguments.quiet:
         sys.stderr.write(summary_text(result, arguments.output))
 

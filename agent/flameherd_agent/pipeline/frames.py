@@ -59,6 +59,21 @@ def name_of(location: Location, line: Line | None) -> str:
     return clean(line.function) if line and line.function else placeholder(location)
 
 
+def executables(resources: Iterable[ResourceProfiles]) -> set[str]:
+    """Names of the executables that the samples come from."""
+    return {
+        _executable(resource, sample)
+        for resource in resources
+        for profile in resource.profiles
+        for sample in profile.samples
+    }
+
+
+def _executable(resource: ResourceProfiles, sample: Sample) -> str:
+    attributes = dict(resource.attributes) | dict(sample.attributes)
+    return str(attributes.get("process.executable.name", "[unknown process]"))
+
+
 def with_process_roots(resources: Iterable[ResourceProfiles]) -> list[ResourceProfiles]:
     """The same profiles with each stack rooted in a frame that is called like its executable.
 
@@ -67,8 +82,7 @@ def with_process_roots(resources: Iterable[ResourceProfiles]) -> list[ResourcePr
     roots: dict[str, Location] = {}
 
     def rooted(resource: ResourceProfiles, sample: Sample) -> Sample:
-        attributes = dict(resource.attributes) | dict(sample.attributes)
-        name = str(attributes.get("process.executable.name", "[unknown process]"))
+        name = _executable(resource, sample)
         root = roots.setdefault(name, Location(FrameType.NATIVE, 0, None, (Line(name),)))
         return replace(sample, stack=(*full_stack(sample), root), truncated=False)
 

@@ -21,6 +21,9 @@ EXTENSIONS: Final = {
 }
 """Extension → module of this package whose `chunks(profiles)` yields the file's bytes."""
 
+LABELLED: Final = ".pb.gz"
+"""The format whose samples say which process they are of."""
+
 _Chunks = Callable[[Sequence[ResourceProfiles]], Iterator[bytes]]
 
 
