@@ -9,7 +9,7 @@ from tests.kernels.images import KERNELS, missing_tools
 from tests.kernels.machine import Machine
 from tests.programs.build import build
 
-PROGRAMS = ("qsort", "syscalls")
+PROGRAMS = ("qsort", "syscalls", "hog")
 
 
 def boot(kernel: str, cgroup: str) -> Machine:
