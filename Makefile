@@ -16,18 +16,24 @@ help: ## list the targets
 
 setup: $(VENV)/.ready ui ## install Debian packages, make .venv, build the page (quick when it is there)
 
-$(VENV)/.ready: tools/setup.sh uv.lock pyproject.toml policy/pyproject.toml agent/pyproject.toml backend/pyproject.toml operator/pyproject.toml
+SETUP := tools/setup.sh uv.lock pyproject.toml $(wildcard */pyproject.toml)
+
+$(VENV)/.ready: $(SETUP)
 	@tools/setup.sh
+
+# Only what `make up` needs: no compilers, browsers and virtual machines.
+$(VENV)/.runs: $(SETUP)
+	@tools/setup.sh run
 
 ui: $(UI_BUILT) ## build the page that the backend serves (quick when nothing changed)
 
 $(UI_BUILT): backend/ui/node_modules/.ready $(UI_SOURCES)
 	@$(NPM) run --silent build -- --logLevel warn
 
-backend/ui/node_modules/.ready: backend/ui/package.json backend/ui/package-lock.json | $(VENV)/.ready
+backend/ui/node_modules/.ready: backend/ui/package.json backend/ui/package-lock.json | $(VENV)/.runs
 	@$(NPM) ci --silent && touch $@
 
-up: setup ## profile this machine by examples/host.yaml and watch it live
+up: $(VENV)/.runs ui ## profile this machine and print the address of the page
 	@$(BIN)/flameherd up
 
 check: setup ## format, lint, types, import contracts, generated files up to date
