@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -164,6 +165,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="of all messages that are not stored yet; more are sent away for a while (default: 256Mi)",
     )
+    add(
+        "--until-stdin-ends",
+        action="store_true",
+        help="end when standard input does: for a parent that must not leave it behind",
+    )
     add("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return out  # fmt: skip
 
@@ -211,14 +217,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
-        asyncio.run(_serve(settings(options)))
+        asyncio.run(_serve(settings(options), options.until_stdin_ends))
     except BackendError as error:
         sys.stderr.write(f"flameherd-backend: {error}\n")
         return error.exit_code
     return 0
 
 
-async def _serve(chosen: Settings) -> None:
+async def _serve(chosen: Settings, until_stdin_ends: bool) -> None:
     # Imported when the command line is right: it maps the engine.
     from flameherd_backend.app import Addresses, Backend
 
@@ -226,6 +232,8 @@ async def _serve(chosen: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if until_stdin_ends:
+        threading.Thread(target=_wait_for_stdin, args=(loop, stop), daemon=True).start()
 
     def ready(ports: Addresses) -> None:
         shown = {"OTLP/gRPC": ports.grpc, "OTLP/HTTP": ports.http, "page": ports.page}
@@ -234,6 +242,12 @@ async def _serve(chosen: Settings) -> None:
         sys.stderr.flush()
 
     await Backend(chosen).run(stop, ready)
+
+
+def _wait_for_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    while os.read(0, 4096):
+        pass
+    loop.call_soon_threadsafe(stop.set)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; what is queued is then sent, within a deadline."""
     handler = set_up(arguments.log_level, sys.stderr)
-    with running(arguments) as (service, server), _stop_signals() as stopped:
+    with running(arguments) as (service, server), stop_signals() as stopped:
         address, port = server.address
         sys.stderr.write(f"flameherd agent: sampling; http://{address}:{port}/status\n")
         service.run(stopped)
@@ -102,7 +102,8 @@ def running(
 
 
 @contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM make what it gives true, instead of ending the process."""
     stop = False
 
     def note(_number: int, _frame: StackFrame | None) -> None:
