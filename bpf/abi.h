@@ -23,11 +23,11 @@ typedef int64_t s64;
 /* Limits. An enum, so that DWARF carries them. */
 enum fh_limit {
     FH_MAX_SLOTS = 1024,          /* policy slots on one node; slot 0 = no policy */
-    FH_MAX_PROCESSES = 16384,     /* processes whose mappings are loaded */
+    FH_MAX_PROCESSES = 8192,      /* processes whose mappings are loaded */
     FH_MAX_MAPPINGS = 65536,      /* executable mappings of all loaded processes */
     FH_MAX_EXECUTABLES = 1048576, /* executable ids: 20 bits of a frame word; id 0 = none */
     FH_MAX_TABLES = 16384,        /* unwind tables that mappings refer to; table 0 = no file */
-    FH_MAX_RULES = 32768,         /* distinct unwind rules of all executables */
+    FH_MAX_RULES = 16384,         /* distinct unwind rules of all executables */
     FH_MAX_SLABS = 64,            /* slabs of unwind rows */
     FH_SLAB_ROWS = 131072,        /* rows in one slab: 1 MiB */
     FH_MAX_KERNEL_FRAMES = 127,   /* perf's own limit, kernel.perf_event_max_stack */

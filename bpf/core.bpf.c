@@ -14,20 +14,19 @@ BPF_ARRAY(fh_slots, struct fh_slot, FH_MAX_SLOTS);
 BPF_PERCPU_ARRAY(fh_slot_state, struct fh_slot_state, FH_MAX_SLOTS);
 /* enum fh_outcome or fh_counter -> u64, per CPU; programs write */
 BPF_PERCPU_ARRAY(fh_counters, u64, FH_COUNTER_COUNT);
-/* tgid -> slot, for --pid; agent writes, fork copies, exit deletes; 16384 * 64 B = 1 MiB at most, not
- * preallocated */
+/* tgid -> slot, for --pid; agent writes, fork copies, exit deletes; 8192 * 80 B = 640 KiB */
 BPF_TABLE("hash", u32, u32, fh_tgid_slots, FH_MAX_PROCESSES);
 /* cgroup id -> slot, as configured; agent writes; 4096 * 72 B = 288 KiB */
 BPF_TABLE("hash", u64, u32, fh_cgroup_slots, FH_CGROUP_CACHE);
 /* cgroup id -> its slot or its ancestors'; programs write, LRU evicts; 4096 * 72 B = 288 KiB */
 BPF_TABLE("lru_hash", u64, struct fh_cgroup_slot, fh_cgroup_cache, FH_CGROUP_CACHE);
-/* tgid -> struct fh_process; agent writes, fork copies, exec and exit delete; 16384 * 88 B = 1.4 MiB */
+/* tgid -> struct fh_process; agent writes, fork copies, exec and exit delete; 8192 * 96 B = 768 KiB */
 BPF_TABLE("hash", u32, struct fh_process, fh_processes, FH_MAX_PROCESSES);
 /* index -> struct fh_mapping; agent writes extents through mmap; 2 MiB */
 BPF_F_TABLE("array", u32, struct fh_mapping, fh_mappings, FH_MAX_MAPPINGS, BPF_F_MMAPABLE);
 /* index -> struct fh_table; agent writes through mmap; 512 KiB */
 BPF_F_TABLE("array", u32, struct fh_table, fh_tables, FH_MAX_TABLES, BPF_F_MMAPABLE);
-/* index -> struct fh_rule; agent appends through mmap; 512 KiB */
+/* index -> struct fh_rule; agent appends through mmap; 256 KiB */
 BPF_F_TABLE("array", u32, struct fh_rule, fh_rules, FH_MAX_RULES, BPF_F_MMAPABLE);
 /* slab -> array of struct fh_row; agent makes slabs as tables need them; 1 MiB each */
 BPF_F_TABLE("array", u32, struct fh_row, fh_slab, 1, BPF_F_INNER_MAP | BPF_F_MMAPABLE);

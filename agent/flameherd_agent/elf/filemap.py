@@ -37,12 +37,15 @@ class FileMap:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
         self._address = address
+        self.is_read = True
+        """Whether pages may be resident: whoever reads after `shed` says so."""
         block: Any = type("_Block", (_Unmapping, ctypes.c_char * self.size), {})
         self.data = memoryview(block.from_address(address)).cast("B").toreadonly()
 
     def shed(self) -> None:
         """Gives the resident pages back; they are read from the page cache when touched again."""
         _libc.madvise(self._address, self.size, _MADV_DONTNEED)
+        self.is_read = False
 
 
 class _Unmapping:

@@ -96,6 +96,7 @@ class Loaded:
     programs: dict[str, Program]
     slab: MapDefinition
     """Template of the inner maps of `fh_slabs`."""
+    _map_bytes: int = 0
 
     def close(self) -> None:
         for program in self.programs.values():
@@ -104,8 +105,13 @@ class Loaded:
             map_.close()
 
     def map_bytes(self) -> int:
-        """Kernel memory of all maps in bytes, as the kernel accounts it (`memlock` in fdinfo)."""
-        return sum(memlock_bytes(map_.fd) for map_ in self.maps.values())
+        """Kernel memory of all maps in bytes, as the kernel accounts it (`memlock` in fdinfo).
+
+        Asked once: every map is preallocated, and the answers take a millisecond or two.
+        """
+        if not self._map_bytes:
+            self._map_bytes = sum(memlock_bytes(map_.fd) for map_ in self.maps.values())
+        return self._map_bytes
 
 
 def memlock_bytes(fd: int) -> int:

@@ -242,8 +242,9 @@ class Executables:
     def shed(self) -> None:
         """Give back what cold samples made resident of the tables' files."""
         for executable in self._by_key.values():
-            if executable.table is not None:
-                executable.table.shed()
+            table = executable.table
+            if table is not None and table.file is not None and table.file.is_read:
+                table.shed()
 
     def symbols_of(self, executable: Executable) -> SymbolIndex | None:
         """Its names, opened at first use. None if it has none or they cannot be read."""

@@ -70,6 +70,7 @@ class SlabStore:
         self._entries: dict[str, _Entry] = {}
         self._unused: OrderedDict[str, None] = OrderedDict()
         self._generation = itertools.count(1)
+        self._kernel_bytes = 0
         self.refused = 0
         self.evicted = 0
         for table in (NO_FILE_TABLE, NO_ROWS_TABLE):
@@ -101,7 +102,7 @@ class SlabStore:
 
     def kernel_bytes(self) -> int:
         """Kernel memory of all slabs, full or not."""
-        return sum(memlock_bytes(slab.fd) for slab, _ in self._slabs)
+        return self._kernel_bytes
 
     def rules_used(self) -> int:
         """Distinct rules so far."""
@@ -184,6 +185,7 @@ class SlabStore:
         number = len(self._slabs)
         self._outer.update(struct.pack("<I", number), struct.pack("<I", slab.fd))
         self._slabs.append((slab, Extents(int(Limit.SLAB_ROWS))))
+        self._kernel_bytes += memlock_bytes(slab.fd)
 
     def _evict(self, rows: int) -> None:
         """Drop the tables that have been unused longest, until `rows` rows come free."""

@@ -56,6 +56,8 @@ class UnwindTable:
         """The index of the row that covers a file address; -1 before the first."""
         if pc < self.base:
             return -1
+        if self.file is not None:
+            self.file.is_read = True
         # As uint32: for a plain int numpy would make a copy of the whole column in int64.
         wanted = np.uint32(min(pc - self.base, _LAST_PC))
         return int(self.pcs.searchsorted(wanted, "right")) - 1
