@@ -50,7 +50,13 @@ class ServerDatabase:
         user, password = unquote(parts.username or "default"), unquote(parts.password or "")
         self._authorization = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
         self._of_thread = threading.local()
-        self._post("CREATE DATABASE IF NOT EXISTS " + self._database, {"database": "default"}, b"")
+        try:
+            self._post(
+                "CREATE DATABASE IF NOT EXISTS " + self._database, {"database": "default"}, b""
+            )
+        except StoreError:
+            self.close()
+            raise
 
     def execute(self, sql: str, parameters: Mapping[str, Value] | None = None) -> None:
         self._post(sql, self._texts(parameters), b"")
