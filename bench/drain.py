@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from flameherd_agent.interpreters.runtime import Interpreters
 from flameherd_agent.kernel.abi import Config, CountKey, CountValue, RecordType, StackRecord
 from flameherd_agent.kernel.bpf import Map, MapDefinition, MapType
 from flameherd_agent.kernel.loader import Loaded, load
@@ -106,7 +107,7 @@ def measure(stacks: int) -> list[Row]:
     try:
         kernel = _Kernel(loaded)
         kernel.configure(active=0)
-        drain = Drain(cast(Sampler, kernel))
+        drain = Drain(cast(Sampler, kernel), Interpreters(loaded, None))
         ring = _Ring()
         cast(Any, drain)._ring = ring.consumer()
         hashes, records = _records(stacks, random.Random(1))

@@ -31,7 +31,8 @@ enum fh_limit {
     FH_MAX_SLABS = 64,            /* slabs of unwind rows */
     FH_SLAB_ROWS = 131072,        /* rows in one slab: 1 MiB */
     FH_MAX_KERNEL_FRAMES = 127,   /* perf's own limit, kernel.perf_event_max_stack */
-    FH_MAX_USER_FRAMES = 512,     /* user frames of one stack */
+    FH_MAX_USER_FRAMES = 512,     /* native frames of one stack */
+    FH_MAX_USER_WORDS = 880,      /* words of user frames where an interpreter's frames lie between */
     FH_FRAMES_PER_PROGRAM = 16,   /* native frames unwound before the next tail call */
     FH_STACK_WORDS = 1024,        /* kernel + user frame words, rounded up to a power of two */
     FH_COLD_PAGES = 9,            /* pages of stack copied for a process that is not loaded yet */
@@ -41,6 +42,10 @@ enum fh_limit {
     FH_MAX_COUNTS = 16384,        /* distinct (stack, thread, slot) of one interval */
     FH_CGROUP_DEPTH = 16,         /* ancestors of a cgroup that are searched for a policy */
     FH_COMM_BYTES = 16,           /* TASK_COMM_LEN */
+    FH_MAX_LAYOUTS = 256,         /* distinct layouts of one interpreter on a node; layout 0 = none */
+    FH_INTERPRETER_BYTES = 512,   /* of scratch space for an interpreter's program */
+    FH_CPYTHON_FRAME_BYTES = 128, /* head of a frame that is read at once */
+    FH_CPYTHON_CODE_BYTES = 128,  /* part of a code object that is read at once */
 };
 
 /* A policy slot. Array `fh_slots`, written by the agent. */
@@ -82,12 +87,24 @@ struct fh_slot_state {
     u32 reserved;
 };
 
-/* One frame is one 64-bit word. User frames: kind in bits 60-63, for native frames the executable id in bits
- * 40-59 and the address in the file in bits 0-39; for raw frames the virtual address in bits 0-55.
+/* The tail-call targets: indices of `fh_programs`. */
+enum fh_program {
+    FH_PROGRAM_NATIVE = 0,
+    FH_PROGRAM_FINISH = 1,
+    FH_PROGRAM_COLD = 2,
+    FH_PROGRAM_CPYTHON = 3, /* native frames and CPython's: loaded once a process runs CPython */
+};
+
+/* One frame is one 64-bit word, or more for some kinds. User frames: kind in bits 60-63, for native frames
+ * the executable id in bits 40-59 and the address in the file in bits 0-39; for raw frames the virtual
+ * address in bits 0-55. CPython frames: the code object's address in bits 0-55 (0: an evaluation without a
+ * frame), then a word of its own: fh_cpython_tag() of the code object in bits 32-63, and where it is in the
+ * bytecode in bits 0-31, in the units of its version.
  * Kernel frames are plain kernel addresses, told apart by their place (the first kernel_count words). */
 enum fh_frame_kind {
-    FH_FRAME_NATIVE = 1, /* executable id, address in the file */
-    FH_FRAME_RAW = 2,    /* virtual address outside every known file: JIT code, anonymous memory */
+    FH_FRAME_NATIVE = 1,  /* executable id, address in the file */
+    FH_FRAME_RAW = 2,     /* virtual address outside every known file: JIT code, anonymous memory */
+    FH_FRAME_CPYTHON = 3, /* code object; a second word follows */
 };
 
 /* What became of a sample. X(name, help): one list for the enum, the metric and the docs. */
@@ -99,6 +116,9 @@ enum fh_frame_kind {
     X(NO_RULE, "the executable has no unwind information there and the frame pointer did not help")          \
     X(BAD_FRAME, "an unwind step did not move towards the root")                                             \
     X(READ_FAULT, "a stack page could not be read")                                                          \
+    X(INTERPRETER_TORN,                                                                                      \
+      "an interpreter's frames were being changed or made no sense; native frames are whole")                \
+    X(INTERPRETER_LEFT, "at the root of the stack, frames of an interpreter were left over")                 \
     X(COMPAT, "32-bit user space is not unwound")                                                            \
     X(COLD, "registers and stack were sent to the agent to be unwound there")                                \
     X(COLD_DROPPED, "like COLD, but the ring was full")                                                      \
@@ -122,6 +142,8 @@ enum fh_outcome {
     X(SAMPLES, "samples accepted, each of which ends in one outcome")                                        \
     X(IDLE, "ticks on the idle task")                                                                        \
     X(UNWOUND, "samples whose user stack the native unwinder began")                                         \
+    X(INTERPRETED, "samples that an interpreter's unwinder began")                                           \
+    X(INTERPRETER_FRAMES, "frames of interpreters")                                                          \
     X(FRAME_POINTER_STEPS, "frames stepped by frame pointer for want of a rule")                             \
     X(CGROUP_WALKS, "cgroups whose ancestors were walked")                                                   \
     X(NO_CGROUP, "ticks whose cgroup could not be read")                                                     \
@@ -153,7 +175,12 @@ struct fh_process {
     u32 mappings;       /* how many; sorted by start */
     u64 fresh_until_ns; /* CLOCK_MONOTONIC; until then unknown code may just be too new: it goes cold */
     u32 flags;          /* enum fh_process_flag */
-    u32 reserved;
+    u16 program;        /* enum fh_program that unwinds it */
+    u16 layout;         /* index into that program's array of layouts; 0: native only */
+};
+
+enum fh_mapping_flag {
+    FH_MAPPING_EVAL = 0x01000000, /* the code is an interpreter's evaluation loop */
 };
 
 /* An executable mapping. Array `fh_mappings`, MMAPABLE, written by the agent in extents, sorted by start. */
@@ -161,7 +188,8 @@ struct fh_mapping {
     u64 start;
     u64 end;
     u64 bias;       /* virtual address - address in the file; may wrap */
-    u32 executable; /* names the file in frame words; 0: executable memory with no file behind it */
+    u32 executable; /* bits 0-19 name the file in frame words, 0: executable memory with no file behind it;
+                       bits 24-31: enum fh_mapping_flag */
     u32 table;      /* index into fh_tables; a file with several tables has several mappings */
 };
 
@@ -252,6 +280,42 @@ struct fh_stack_record {
     u16 kernel_frames;
     u16 user_frames; /* in words; leaf first, kernel before user */
     u64 stack;
+    u64 cookie; /* address space that interpreters' frames belong to */
+    u32 tgid;
+    u16 layout; /* by which they were read; 0: there are none */
+    u16 reserved;
+};
+
+/* How CPython links its frames to the C stack. */
+enum fh_cpython_mode {
+    FH_CPYTHON_MODE_EVAL = 0,   /* one frame object for each call of the evaluation function: up to 3.9 */
+    FH_CPYTHON_MODE_CFRAME = 1, /* the same, and a CFrame on the C stack of each such call: 3.10 */
+    FH_CPYTHON_MODE_CHAIN = 2,  /* each CFrame has a chain of frames up to one with is_entry: 3.11 */
+    FH_CPYTHON_MODE_ENTRY =
+        3, /* one chain; a shim frame on the C stack of each evaluation call: from 3.12 on */
+};
+
+/* Where a CPython of one version and build has what. Offsets in bytes. Array `fh_cpython_layouts`, written by
+ * the agent before a process refers to it, never changed. */
+struct fh_cpython_layout {
+    u32 mode;           /* enum fh_cpython_mode */
+    u32 tsd;            /* from the thread's fs base: the thread state, or a pointer towards it */
+    u32 tsd_second;     /* 0, or 1 + the offset in the block that the pointer leads to */
+    u32 thread_top;     /* in the thread state: CFrame, or the frame */
+    u32 thread_frame;   /* FH_CPYTHON_MODE_EVAL, FH_CPYTHON_MODE_CFRAME: frame object */
+    u32 cframe_current; /* 1 + offset of the frame in a CFrame; 0: thread_top is the frame itself */
+    u32 cframe_previous;
+    u32 frame_bytes; /* how much of a frame to read */
+    u32 frame_previous;
+    u32 frame_code;
+    u32 frame_at;    /* instruction: a pointer, or an index where code_bytecode is 0 */
+    u32 frame_entry; /* a byte: is_entry, or owner */
+    u32 entry_least; /* value from which on the byte means an entry frame */
+    u32 code_start;  /* how much of a code object to read, and from where */
+    u32 code_bytes;
+    u32 code_filename; /* from code_start: co_filename and, behind it, co_name */
+    u32 code_line;     /* from code_start: co_firstlineno */
+    u32 code_bytecode; /* co_code_adaptive */
 };
 
 /* User registers, as much as unwinding needs. DWARF numbers: rbx 3, rbp 6, rsp 7, r10 10, r12-r15, rip 16. */

@@ -46,7 +46,7 @@ BPF_PERCPU_ARRAY(fh_scratch, struct fh_scratch, 1);
 /* cpu -> struct fh_cold: too large for a per-CPU map; 38 KiB a CPU, the agent sets the number of CPUs */
 BPF_TABLE("array", u32, struct fh_cold, fh_cold, 1);
 /* enum fh_program -> program; agent writes and holds */
-BPF_PROG_ARRAY(fh_programs, 4);
+BPF_PROG_ARRAY(fh_programs, 16);
 
 static __always_inline void fh_add(u32 counter, u64 amount) {
     u64 *value = fh_counters.lookup(&counter);
@@ -217,6 +217,7 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     s->active = config->active;
     s->kernel_frames = 0;
     s->user_frames = 0;
+    s->layout = 0;
     bpf_get_current_comm(&s->comm, sizeof(s->comm));
     if ((ctx->regs.cs & 3) != 3) {
         bytes = bpf_get_stack(ctx, s->words, FH_MAX_KERNEL_FRAMES * 8, 0);
@@ -249,8 +250,10 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     s->u.first_mapping = process->first_mapping;
     s->u.mappings = process->mappings;
     s->fresh = started_ns < process->fresh_until_ns;
+    s->layout = process->layout;
+    s->interpreter[0] = 0;
     fh_count(FH_COUNTER_UNWOUND);
-    fh_programs.call(ctx, FH_PROGRAM_NATIVE);
+    fh_programs.call(ctx, process->program);
 lost:
     fh_count(FH_OUTCOME_LOST_TAIL_CALL);
     s->busy = 0;
@@ -283,6 +286,9 @@ int fh_finish(struct bpf_perf_event_data *ctx) {
         s->record.kernel_frames = s->kernel_frames;
         s->record.user_frames = s->user_frames;
         s->record.stack = hash;
+        s->record.cookie = s->key.cookie;
+        s->record.tgid = s->key.tgid;
+        s->record.layout = s->layout;
         words = (s->kernel_frames + s->user_frames) &
                 (FH_STACK_WORDS - 1); /* never more; the verifier is told so */
         if (fh_ring.ringbuf_output(&s->record, sizeof(s->record) + 8 * words, BPF_RB_NO_WAKEUP)) {

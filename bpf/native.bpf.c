@@ -9,27 +9,27 @@ BPF_PERCPU_ARRAY(fh_cold_meters, struct fh_cold_meter, 1);
 int fh_native(struct bpf_perf_event_data *ctx) {
     u32 zero = 0;
     struct fh_scratch *s = fh_scratch.lookup(&zero);
-    struct fh_unwind u;
+    struct fh_unwind *u;
     u32 next = FH_PROGRAM_NATIVE, at, frames;
     u64 hash;
     if (!s)
         return 0;
-    u = s->u;
+    u = &s->u;
     hash = s->hash;
     at = s->kernel_frames + s->user_frames;
     frames = s->user_frames;
     for (int i = 0; i < FH_FRAMES_PER_PROGRAM; i++) {
         int step;
         u64 word;
-        if (!fh_find_mapping(&u, u.exact ? u.r.pc : u.r.pc - 1)) {
+        if (!fh_find_mapping(u, u->exact ? u->r.pc : u->r.pc - 1)) {
             /* The leaf in unknown memory: the agent's view of the process is out of date. Further up that is
              * so while the process is fresh; later it is rather a frame that was never one. */
             s->key.outcome = FH_OUTCOME_NO_MAPPING;
             next = frames == 0 || s->fresh ? FH_PROGRAM_COLD : FH_PROGRAM_FINISH;
             break;
         }
-        word = fh_frame_word(&u);
-        step = fh_step(&u);
+        word = fh_frame_word(u);
+        step = fh_step(u);
         if (step == FH_STEP_COLD) {
             next = FH_PROGRAM_COLD;
             break;
@@ -39,7 +39,7 @@ int fh_native(struct bpf_perf_event_data *ctx) {
         at++;
         frames++;
         if (step != FH_STEP_CALLER) {
-            s->key.outcome = step == FH_STEP_END ? FH_OUTCOME_COMPLETE : u.outcome;
+            s->key.outcome = step == FH_STEP_END ? FH_OUTCOME_COMPLETE : u->outcome;
             next = FH_PROGRAM_FINISH;
             break;
         }
@@ -49,11 +49,10 @@ int fh_native(struct bpf_perf_event_data *ctx) {
             break;
         }
     }
-    s->u = u;
     s->hash = hash;
     s->user_frames = frames;
-    if (next != FH_PROGRAM_NATIVE && u.by_frame_pointer)
-        fh_add(FH_COUNTER_FRAME_POINTER_STEPS, u.by_frame_pointer);
+    if (next != FH_PROGRAM_NATIVE && u->by_frame_pointer)
+        fh_add(FH_COUNTER_FRAME_POINTER_STEPS, u->by_frame_pointer);
     fh_programs.call(ctx, next);
     fh_count(FH_OUTCOME_LOST_TAIL_CALL);
     s->busy = 0;

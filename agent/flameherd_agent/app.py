@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from flameherd_agent.interpreters.runtime import Interpreters
 from flameherd_agent.kernel.abi import Counter, Outcome
 from flameherd_agent.kernel.capabilities import LOST, how_to_give, lacking
 from flameherd_agent.kernel.ringbuf import RingBuffer
@@ -38,7 +39,7 @@ _EVENTS_PERIOD_S: Final = 0.25
 _EVENTS_PAUSE_S: Final = 0.01
 """And at most this often: a storm of events does not wake the agent for each."""
 _HOUSEKEEPING_S: Final = 2.0
-_NAMES_WAIT_S: Final = 5.0
+_NAMES_WAIT_S: Final = 15.0
 """An interval is held so long for names; sampling goes on meanwhile."""
 _BUSY_POLL_S: Final = 0.02
 """While something is waited for."""
@@ -92,11 +93,12 @@ class Engine:
             raise
         self.slabs = SlabStore(self.sampler.loaded, self.options.max_slabs)
         self.executables = Executables(self.worker, self.slabs)
-        self.processes = ProcessTable(self.sampler.loaded, self.executables)
-        self.drain = Drain(self.sampler)
+        self.interpreters = Interpreters(self.sampler.loaded, self.options.cache)
+        self.processes = ProcessTable(self.sampler.loaded, self.executables, self.interpreters)
+        self.drain = Drain(self.sampler, self.interpreters)
         self.kernel_names = KernelNames(self.worker, self.options.cache)
         self.perf_maps = PerfMaps()
-        self.namer = Namer(self.executables, self.kernel_names, self.perf_maps)
+        self.namer = Namer(self.executables, self.kernel_names, self.perf_maps, self.interpreters)
         self.sampler.use_hierarchy(self.hierarchy.version)
         self.labeler = ResourceLabeler(self.hierarchy)
         self._assembler = Assembler(self.namer, self.labeler, self.processes)
@@ -208,7 +210,8 @@ class Engine:
         """Name and label an interval, once the names of new executables have been made."""
         self.kernel_names.refresh()
         until = time.monotonic() + _NAMES_WAIT_S
-        while self.executables.naming and time.monotonic() < until:
+        wanted = self.executables.naming  # what comes later belongs to the next interval
+        while wanted & self.executables.naming and time.monotonic() < until:
             self.step(_BUSY_POLL_S)
         labels = {slot: selection.labels for slot, selection in self._slots.items()}
         return self._assembler.assemble(interval, self.sampler.periods_ns, labels)
@@ -216,8 +219,13 @@ class Engine:
     def settle(self, seconds: float) -> None:
         """Let cold samples find their executables, at most `seconds`; used at the end of a recording."""
         until = time.monotonic() + seconds
-        while (self.processes.held or self.worker.pending) and time.monotonic() < until:
+        while self.settling and time.monotonic() < until:
             self.step(_BUSY_POLL_S)
+
+    @property
+    def settling(self) -> bool:
+        """Whether a process that is sampled is not known as well as it will soon be."""
+        return bool(self.processes.held or self.worker.pending or self.interpreters.pending)
 
     def summary(self) -> RunSummary:
         """Samples and outcomes since the start. Cold samples count as what they became in user space."""
@@ -239,6 +247,7 @@ class Engine:
         self._selector.close()
         self._cold_ring.close()
         self.drain.close()
+        self.interpreters.close()
         self.sampler.close()
         self.slabs.close()
         self.worker.close()

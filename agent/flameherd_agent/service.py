@@ -293,6 +293,21 @@ class Service:
             counter(
                 "flameherd_cold_given_up_total", "Cold samples over the cap", stats.cold_dropped
             ),
+            counter(
+                "flameherd_cold_samples_interpreted_total",
+                "Cold samples of processes that run an interpreter: they have native frames only",
+                stats.cold_interpreted,
+            ),
+            counter(
+                "flameherd_interpreters_refused_total",
+                "Processes whose interpreter is unwound as native code",
+                {labels(reason=why): n for why, n in engine.interpreters.refused.items()},
+            ),
+            counter(
+                "flameherd_interpreter_frames_unnamed_total",
+                "Interpreter frames whose function could not be read as they arrived",
+                {labels(reason=why): n for why, n in engine.interpreters.unnamed.items()},
+            ),
             gauge("flameherd_ticks_missed", "Ticks of busy CPUs that never fired", balance.missed),
             counter("flameherd_stacks_undefined_total", "Samples without a stack", self._undefined),
             counter(

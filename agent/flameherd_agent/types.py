@@ -37,6 +37,7 @@ class FrameType(StrEnum):
     KERNEL = "kernel"
     NATIVE = "native"
     GO = "go"
+    CPYTHON = "cpython"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,6 @@
  * -> cold.
  */
 
-enum fh_program {
-    FH_PROGRAM_NATIVE = 0,
-    FH_PROGRAM_FINISH = 1,
-    FH_PROGRAM_COLD = 2,
-};
-
 struct fh_scratch {
     u64 started_ns;
     u64 hash; /* of the user words so far */
@@ -17,13 +11,15 @@ struct fh_scratch {
     u32 active;
     u32 kernel_frames;
     u32 user_frames;
-    u32 fresh; /* unknown code goes cold */
-    u32 reserved;
+    u32 fresh;  /* unknown code goes cold */
+    u16 layout; /* of the process's interpreter */
+    u16 reserved;
     struct fh_count_key key;
     char comm[FH_COMM_BYTES];
     struct fh_registers leaf; /* as sampled: a cold sample starts again from here */
     struct fh_unwind u;
-    struct fh_stack_record record; /* the words follow, so that both leave in one record */
+    u64 interpreter[FH_INTERPRETER_BYTES / 8]; /* of its program; the first word is 0 as it begins */
+    struct fh_stack_record record;             /* the words follow, so that both leave in one record */
     u64 words[FH_STACK_WORDS];
 };
 

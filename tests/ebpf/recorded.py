@@ -76,7 +76,7 @@ def warm(recording: Recording, frequency_hz: int) -> int:
     engine, slot = recording.engine, SlotId(1)
     until = time.monotonic() + WARM_LIMIT_S
     engine.run(WARM_LEAST_S)
-    while engine.processes.held or engine.worker.pending:
+    while engine.settling:
         assert time.monotonic() < until, "executables are still not loaded"
         engine.run(WARM_LEAST_S / 10)
     engine.sampler.set_rate(slot, 0)

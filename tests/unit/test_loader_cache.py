@@ -14,7 +14,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were compiled; nothing really is."""
     texts: list[str] = []
 
-    def fake(_directory: Path, text: str, _flags: list[str]) -> dict[str, object]:
+    def fake(
+        _directory: Path, text: str, _flags: list[str], _programs: list[str]
+    ) -> dict[str, object]:
         texts.append(text)
         return dict(ANSWER)
 

@@ -131,7 +131,8 @@ def test_everything_arrives_in_order_wherever_it_lies(
 
 def test_one_record_by_the_layout_of_its_dtype() -> None:
     record = np.zeros(1, StackRecord)
-    record["type"], record["user_frames"], record["stack"] = 1, 7, 1 << 63
-    assert record_struct(StackRecord).unpack(record.tobytes()) == (1, 0, 7, 1 << 63)
+    record["type"], record["user_frames"], record["stack"], record["layout"] = 1, 7, 1 << 63, 9
+    wanted = (1, 0, 7, 1 << 63, 0, 0, 9, 0)
+    assert record_struct(StackRecord).unpack(record.tobytes()) == wanted
     with pytest.raises(TypeError, match="no unsigned numbers"):
         record_struct(CountValue)

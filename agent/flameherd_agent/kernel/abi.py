@@ -19,6 +19,7 @@ class Limit(IntEnum):
     SLAB_ROWS = 131072
     MAX_KERNEL_FRAMES = 127
     MAX_USER_FRAMES = 512
+    MAX_USER_WORDS = 880
     FRAMES_PER_PROGRAM = 16
     STACK_WORDS = 1024
     COLD_PAGES = 9
@@ -28,6 +29,10 @@ class Limit(IntEnum):
     MAX_COUNTS = 16384
     CGROUP_DEPTH = 16
     COMM_BYTES = 16
+    MAX_LAYOUTS = 256
+    INTERPRETER_BYTES = 512
+    CPYTHON_FRAME_BYTES = 128
+    CPYTHON_CODE_BYTES = 128
 
 
 class ConfigFlag(IntEnum):
@@ -36,9 +41,17 @@ class ConfigFlag(IntEnum):
     UNIFIED = 4
 
 
+class Program(IntEnum):
+    NATIVE = 0
+    FINISH = 1
+    COLD = 2
+    CPYTHON = 3
+
+
 class FrameKind(IntEnum):
     NATIVE = 1
     RAW = 2
+    CPYTHON = 3
 
 
 class Outcome(IntEnum):
@@ -49,34 +62,42 @@ class Outcome(IntEnum):
     NO_RULE = 4
     BAD_FRAME = 5
     READ_FAULT = 6
-    COMPAT = 7
-    COLD = 8
-    COLD_DROPPED = 9
-    LOST_COUNT = 10
-    LOST_STACK = 11
-    LOST_TAIL_CALL = 12
-    LOST_SCRATCH = 13
+    INTERPRETER_TORN = 7
+    INTERPRETER_LEFT = 8
+    COMPAT = 9
+    COLD = 10
+    COLD_DROPPED = 11
+    LOST_COUNT = 12
+    LOST_STACK = 13
+    LOST_TAIL_CALL = 14
+    LOST_SCRATCH = 15
 
 
 class Counter(IntEnum):
-    TICKS = 14
-    UNSELECTED = 15
-    NOT_DUE = 16
-    SAMPLES = 17
-    IDLE = 18
-    UNWOUND = 19
-    FRAME_POINTER_STEPS = 20
-    CGROUP_WALKS = 21
-    NO_CGROUP = 22
-    NO_USER_REGISTERS = 23
-    COLD_BYTES = 24
-    FORKS_COPIED = 25
-    EXECS_DROPPED = 26
-    RING_FULL = 27
+    TICKS = 16
+    UNSELECTED = 17
+    NOT_DUE = 18
+    SAMPLES = 19
+    IDLE = 20
+    UNWOUND = 21
+    INTERPRETED = 22
+    INTERPRETER_FRAMES = 23
+    FRAME_POINTER_STEPS = 24
+    CGROUP_WALKS = 25
+    NO_CGROUP = 26
+    NO_USER_REGISTERS = 27
+    COLD_BYTES = 28
+    FORKS_COPIED = 29
+    EXECS_DROPPED = 30
+    RING_FULL = 31
 
 
 class ProcessFlag(IntEnum):
     COLD = 1
+
+
+class MappingFlag(IntEnum):
+    EVAL = 16777216
 
 
 class TableFlag(IntEnum):
@@ -106,6 +127,13 @@ class FpKind(IntEnum):
 class RecordType(IntEnum):
     STACK = 1
     COLD = 2
+
+
+class CpythonMode(IntEnum):
+    EVAL = 0
+    CFRAME = 1
+    CHAIN = 2
+    ENTRY = 3
 
 
 Slot: Final = np.dtype(
@@ -146,9 +174,9 @@ SlotState: Final = np.dtype(
 
 Process: Final = np.dtype(
     {
-        "names": ["cookie", "first_mapping", "mappings", "fresh_until_ns", "flags", "reserved"],
-        "formats": ["<u8", "<u4", "<u4", "<u8", "<u4", "<u4"],
-        "offsets": [0, 8, 12, 16, 24, 28],
+        "names": ["cookie", "first_mapping", "mappings", "fresh_until_ns", "flags", "program", "layout"],
+        "formats": ["<u8", "<u4", "<u4", "<u8", "<u4", "<u2", "<u2"],
+        "offsets": [0, 8, 12, 16, 24, 28, 30],
         "itemsize": 32,
     }
 )
@@ -209,10 +237,19 @@ CountValue: Final = np.dtype(
 
 StackRecord: Final = np.dtype(
     {
-        "names": ["type", "kernel_frames", "user_frames", "stack"],
-        "formats": ["<u4", "<u2", "<u2", "<u8"],
-        "offsets": [0, 4, 6, 8],
-        "itemsize": 16,
+        "names": ["type", "kernel_frames", "user_frames", "stack", "cookie", "tgid", "layout", "reserved"],
+        "formats": ["<u4", "<u2", "<u2", "<u8", "<u8", "<u4", "<u2", "<u2"],
+        "offsets": [0, 4, 6, 8, 16, 24, 28, 30],
+        "itemsize": 32,
+    }
+)
+
+CpythonLayout: Final = np.dtype(
+    {
+        "names": ["mode", "tsd", "tsd_second", "thread_top", "thread_frame", "cframe_current", "cframe_previous", "frame_bytes", "frame_previous", "frame_code", "frame_at", "frame_entry", "entry_least", "code_start", "code_bytes", "code_filename", "code_line", "code_bytecode"],
+        "formats": ["<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68],
+        "itemsize": 72,
     }
 )
 
@@ -242,6 +279,8 @@ OUTCOME_HELP: Final = {
     Outcome.NO_RULE: "the executable has no unwind information there and the frame pointer did not help",
     Outcome.BAD_FRAME: "an unwind step did not move towards the root",
     Outcome.READ_FAULT: "a stack page could not be read",
+    Outcome.INTERPRETER_TORN: "an interpreter's frames were being changed or made no sense; native frames are whole",
+    Outcome.INTERPRETER_LEFT: "at the root of the stack, frames of an interpreter were left over",
     Outcome.COMPAT: "32-bit user space is not unwound",
     Outcome.COLD: "registers and stack were sent to the agent to be unwound there",
     Outcome.COLD_DROPPED: "like COLD, but the ring was full",
@@ -257,6 +296,8 @@ COUNTER_HELP: Final = {
     Counter.SAMPLES: "samples accepted, each of which ends in one outcome",
     Counter.IDLE: "ticks on the idle task",
     Counter.UNWOUND: "samples whose user stack the native unwinder began",
+    Counter.INTERPRETED: "samples that an interpreter's unwinder began",
+    Counter.INTERPRETER_FRAMES: "frames of interpreters",
     Counter.FRAME_POINTER_STEPS: "frames stepped by frame pointer for want of a rule",
     Counter.CGROUP_WALKS: "cgroups whose ancestors were walked",
     Counter.NO_CGROUP: "ticks whose cgroup could not be read",

@@ -108,6 +108,7 @@ def offsets(data: bytes) -> dict[str, int]:
     """
     structs = {
         "task_struct",
+        "thread_struct",
         "signal_struct",
         "css_set",
         "cgroup_subsys_state",
@@ -126,6 +127,8 @@ def offsets(data: bytes) -> dict[str, int]:
         "OFF_TASK_CGROUPS": btf.offset("task_struct", "cgroups"),
         "OFF_TASK_GROUP_LEADER": btf.offset("task_struct", "group_leader"),
         "OFF_TASK_SELF_EXEC_ID": btf.offset("task_struct", "self_exec_id"),
+        "OFF_TASK_FSBASE": btf.offset("task_struct", "thread")
+        + btf.offset("thread_struct", "fsbase"),
         "OFF_TASK_START_TIME": btf.offset("task_struct", "start_boottime", "real_start_time"),
         "OFF_SIGNAL_LIVE": btf.offset("signal_struct", "live"),
         "OFF_CSS_SET_SUBSYS": btf.offset("css_set", "subsys"),

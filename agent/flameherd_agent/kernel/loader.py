@@ -14,6 +14,7 @@ import platform
 import resource
 import subprocess
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM_PYTHON: Final = "/usr/bin/python3"
 COMPILE_TIMEOUT_S: Final = 120
-CACHED_BYTECODES: Final = 4
+CACHED_BYTECODES: Final = 24
 
 SOURCES: Final = (
     "abi.h",
@@ -71,10 +72,10 @@ def source_directory() -> Path:
     return packaged if packaged.is_dir() else _PACKAGE.parent.parent / "bpf"
 
 
-def amalgamate(directory: Path) -> str:
+def amalgamate(directory: Path, sources: Sequence[str] = SOURCES) -> str:
     """One text with `#line` markers, without the sources' own includes of each other."""
     parts = []
-    for name in SOURCES:
+    for name in sources:
         text = (directory / name).read_text()
         parts.append(f'#line 1 "bpf/{name}"\n{text}')
     return "\n".join(parts)
@@ -130,17 +131,22 @@ def _kernel_identity() -> bytes:
         return "\0".join(platform.uname()).encode()
 
 
-def bytecode(cache: Path | None) -> Bytecode:
-    """The compiled programs, from `cache` if they are there. Raises EnvironmentProblem."""
+def bytecode(
+    cache: Path | None, extra: Sequence[str] = (), programs: Iterable[str] = PROGRAMS
+) -> Bytecode:
+    """The compiled `programs`, from `cache` if they are there. Raises EnvironmentProblem.
+
+    `extra` sources are joined behind the core's, whose maps and functions they use.
+    """
     directory = source_directory()
-    text = amalgamate(directory)
+    text = amalgamate(directory, (*SOURCES, *extra))
     flags = [f"-D{name}={value}" for name, value in CONSTANTS.items()]
     # Compared whole, and only named by a checksum: hashlib would map OpenSSL, 3.5 MB of the agent's memory.
     source = "\0".join((text, *flags, _kernel_identity().hex()))
     path = cache / f"bytecode-{zlib.crc32(source.encode()):08x}.json" if cache else None
     if path is not None and (known := _stored(path, source)) is not None:
         return known
-    answer = _compile(directory, text, flags)
+    answer = _compile(directory, text, flags, list(programs))
     if path is not None:
         _store(path, {"source": source, **answer})
     return Bytecode(**answer)
@@ -159,11 +165,11 @@ def _stored(path: Path, source: str) -> Bytecode | None:
     return None
 
 
-def _compile(directory: Path, text: str, flags: list[str]) -> dict[str, Any]:
+def _compile(directory: Path, text: str, flags: list[str], programs: list[str]) -> dict[str, Any]:
     request = {
         "text": text,
         "flags": flags,
-        "programs": list(PROGRAMS),
+        "programs": programs,
         "include": str(directory / "shim"),
         "offsets": True,
     }
@@ -234,12 +240,7 @@ def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
     compiled = bytecode(cache)
     _raise_memlock()
     sizes = {"fh_cold": possible_cpus()} | (entries or {})
-    definitions = {
-        name: MapDefinition(
-            name, numbers[0], numbers[1], numbers[2], sizes.get(name, numbers[3]), numbers[4]
-        )
-        for name, numbers in compiled.maps.items()
-    }
+    definitions = _definitions(compiled, sizes)
     maps: dict[str, Map] = {}
     programs: dict[str, Program] = {}
     loaded = Loaded(maps, programs, definitions["fh_slab"])
@@ -249,15 +250,51 @@ def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
             inner = maps["fh_slab"].fd if name == "fh_slabs" else 0
             maps[name] = Map(definitions[name], inner)
         for name, kind in PROGRAMS.items():
-            code = bytearray(base64.b64decode(compiled.programs[name]["code"]))
-            for instruction, map_name in compiled.programs[name]["maps"]:
-                at = 8 * instruction + 4
-                code[at : at + 4] = maps[map_name].fd.to_bytes(4, "little")
-            programs[name] = load_program(name, kind, bytes(code))
+            programs[name] = _load_program(compiled, name, kind, maps)
     except OSError as error:
         loaded.close()
-        raise EnvironmentProblem(
-            f"loading the eBPF programs failed: {error.filename}: {error.strerror}. "
-            "A security module or a seccomp filter may forbid it; `flameherd doctor` tells more."
-        ) from error
+        raise _refused(error) from error
     return loaded
+
+
+def extend(loaded: Loaded, compiled: Bytecode, program: str) -> Program:
+    """Load one more perf_event program that was compiled with the core's sources.
+
+    It uses the maps that are there; those that are its own are created. Raises EnvironmentProblem.
+    """
+    try:
+        for name, definition in _definitions(compiled, {}).items():
+            if name not in loaded.maps:
+                loaded.maps[name] = Map(definition)
+        loaded.programs[program] = _load_program(
+            compiled, program, ProgramType.PERF_EVENT, loaded.maps
+        )
+    except OSError as error:
+        raise _refused(error) from error
+    return loaded.programs[program]
+
+
+def _definitions(compiled: Bytecode, sizes: dict[str, int]) -> dict[str, MapDefinition]:
+    return {
+        name: MapDefinition(
+            name, numbers[0], numbers[1], numbers[2], sizes.get(name, numbers[3]), numbers[4]
+        )
+        for name, numbers in compiled.maps.items()
+    }
+
+
+def _load_program(
+    compiled: Bytecode, name: str, kind: ProgramType, maps: dict[str, Map]
+) -> Program:
+    code = bytearray(base64.b64decode(compiled.programs[name]["code"]))
+    for instruction, map_name in compiled.programs[name]["maps"]:
+        at = 8 * instruction + 4
+        code[at : at + 4] = maps[map_name].fd.to_bytes(4, "little")
+    return load_program(name, kind, bytes(code))
+
+
+def _refused(error: OSError) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"loading the eBPF programs failed: {error.filename}: {error.strerror}. "
+        "A security module or a seccomp filter may forbid it; `flameherd doctor` tells more."
+    )

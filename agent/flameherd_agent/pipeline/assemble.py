@@ -78,7 +78,7 @@ class Assembler:
     def _sample(self, key: SampleKey, count: int, process: Attributes) -> Sample:
         stack: tuple[Location, ...] = (
             *(self._namer.kernel(address) for address in key.stack.kernel),
-            *(self._namer.user(word, key.pid) for word in key.stack.user),
+            *self._namer.stack(key.stack.user, key.pid, key.cookie),
         )
         thread: Attributes = (("thread.id", key.tid), ("thread.name", key.comm))
         return Sample(stack, process + thread, count, key.outcome not in WHOLE)

@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flameherd_agent.interpreters.runtime import Interpreters
+from flameherd_agent.interpreters.words import align
 from flameherd_agent.kernel.abi import CountKey, CountValue, Outcome, StackRecord
 from flameherd_agent.kernel.ringbuf import RingBuffer, record_struct
 from flameherd_agent.kernel.sampler import Sampler
@@ -28,6 +30,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283}
 _MEMBARRIER_GLOBAL: Final = 1
 _HEAD: Final = record_struct(StackRecord)
+_KERNEL_FRAMES, _USER_FRAMES, _STACK, _LAYOUT, _TGID, _COOKIE = (
+    (StackRecord.names or ()).index(name)
+    for name in ("kernel_frames", "user_frames", "stack", "layout", "tgid", "cookie")
+)
 STACK_BYTES_LIMIT: Final = 24 << 20
 """Cap of stack definitions that are held in one interval, in bytes."""
 
@@ -119,9 +125,10 @@ def grace_period() -> None:
 class Drain:
     """Owner of `fh_config.active`, the count maps and the stack ring."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, interpreters: Interpreters) -> None:
         loaded = sampler.loaded
         self._sampler = sampler
+        self._interpreters = interpreters
         self._counts = (loaded.maps["fh_counts_0"], loaded.maps["fh_counts_1"])
         self._seen = (loaded.maps["fh_seen_0"], loaded.maps["fh_seen_1"])
         self._ring = RingBuffer(loaded.maps["fh_ring"])
@@ -135,8 +142,14 @@ class Drain:
         self.ring_high_water = max(self.ring_high_water, self._ring.waiting_bytes())
         for record in self._ring.read(self._ring.size):
             if self._stack_bytes < STACK_BYTES_LIMIT:
-                self._stacks[_HEAD.unpack_from(record)[3]] = record
+                head = _HEAD.unpack_from(record)
+                self._stacks[head[_STACK]] = record
                 self._stack_bytes += len(record)
+                if head[_LAYOUT]:
+                    # Their functions are read now: by the interval's end the process may be gone.
+                    self._interpreters.arrive(
+                        Pid(head[_TGID]), head[_COOKIE], head[_LAYOUT], parse_stack(record).user
+                    )
 
     def add_cold(self, samples: Iterable[ColdSample]) -> None:
         """Count samples that were unwound in user space."""
@@ -182,6 +195,8 @@ class Drain:
 
 def parse_stack(record: bytes) -> Stack:
     """A record of `fh_ring`: struct fh_stack_record and its frame words."""
-    _, kernel, user, _ = _HEAD.unpack_from(record)
-    words = struct.unpack_from(f"<{kernel + user}Q", record, _HEAD.size)
-    return Stack(words[:kernel], words[kernel:])
+    head = _HEAD.unpack_from(record)
+    kernel = head[_KERNEL_FRAMES]
+    words = struct.unpack_from(f"<{kernel + head[_USER_FRAMES]}Q", record, _HEAD.size)
+    user = words[kernel:]
+    return Stack(words[:kernel], align(user) if head[_LAYOUT] else user)

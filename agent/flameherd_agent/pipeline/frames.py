@@ -31,7 +31,7 @@ def placeholder(location: Location) -> str:
     if location.mapping is not None and location.mapping.path:
         place = location.mapping.path.rpartition("/")[2].strip("[]")
     else:
-        place = "kernel" if location.kind is FrameType.KERNEL else "unknown"
+        place = "unknown" if location.kind is FrameType.NATIVE else location.kind.value
     start = location.address if location.function_start is None else location.function_start
     return f"[{clean(place)}]+{start:#x}"
 

@@ -6,8 +6,11 @@ Raw words (memory without a file) are named by the process's perf map, if it wro
 """
 
 import logging
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
+from flameherd_agent.interpreters.runtime import Interpreters
+from flameherd_agent.interpreters.words import TWO_WORDS, frames
 from flameherd_agent.kernel.abi import FrameKind
 from flameherd_agent.model import FrameType, Line, Location
 from flameherd_agent.process.executables import Executable, Executables
@@ -40,7 +43,14 @@ class RawNames(Protocol):
 class Namer:
     """Words to locations. Single-threaded."""
 
-    def __init__(self, executables: Executables, kernel: KernelNames, raw: RawNames) -> None:
+    def __init__(
+        self,
+        executables: Executables,
+        kernel: KernelNames,
+        raw: RawNames,
+        interpreters: Interpreters,
+    ) -> None:
+        self._interpreters = interpreters
         self._executables = executables
         self._kernel = kernel
         self._raw = raw
@@ -57,6 +67,14 @@ class Namer:
             if lines:  # another may be named later: an eBPF program that was just loaded
                 self._keep((address, -1), found)
         return found
+
+    def stack(self, words: Sequence[int], pid: Pid, cookie: int) -> Iterator[Location]:
+        """Locations of the user frames of a process, leaf first."""
+        for first, second in frames(words):
+            if first >> 60 in TWO_WORDS:
+                yield self._interpreters.location(cookie, first, second)
+            else:
+                yield self.user(first, pid)
 
     def user(self, word: int, pid: Pid) -> Location:
         """Location of a user frame word of a process."""

@@ -11,13 +11,14 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from flameherd_agent.errors import ElfError
-from flameherd_agent.kernel.abi import Limit
+from flameherd_agent.interpreters.base import RuntimeFile
+from flameherd_agent.kernel.abi import Limit, MappingFlag
 from flameherd_agent.model import Mapping
 from flameherd_agent.process.maps import NO_FILE, VDSO_FILE, FileKey, Region, display_path
 from flameherd_agent.symbols.index import SymbolIndex
@@ -56,6 +57,7 @@ class Executable:
     """(address in the file, file offset, bytes) of each loadable segment."""
     table: UnwindTable | None = None
     parts: tuple[LoadedPart, ...] = ()
+    interpreter: RuntimeFile | None = None
     symbols_path: Path | None = None
     symbols: SymbolIndex | None = None
     names_due: bool = True
@@ -159,9 +161,9 @@ class Executables:
         return changed
 
     @property
-    def naming(self) -> int:
-        """Executables whose names are being made."""
-        return len(self._naming)
+    def naming(self) -> set[int]:
+        """Requests for names that are under way."""
+        return set(self._naming)
 
     def _take(self, executable: Executable, request: FileRequest, answer: FileAnswer) -> None:
         if answer.error:
@@ -179,6 +181,7 @@ class Executables:
         )
         executable.content = answer.content_key
         executable.segments = tuple(answer.segments)
+        executable.interpreter = answer.interpreter
         try:
             executable.table = UnwindTable.load(Path(answer.table_path))
         except (ElfError, OSError) as error:
@@ -224,6 +227,21 @@ class Executables:
                 spans.append((start, end, part.table))
                 start = end
         return spans
+
+    def evaluation_spans(
+        self, executable: Executable, spans: Iterable[tuple[int, int, int]], bias: int
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """(start, end, kernel table, flags): `spans`, cut where an interpreter's evaluation loop begins and ends."""
+        ranges = executable.interpreter.evaluation if executable.interpreter is not None else ()
+        borders = sorted((border + bias) & _ADDRESS_MASK for pair in ranges for border in pair)
+        for start, end, table in spans:
+            cuts = [start, *(border for border in borders if start < border < end), end]
+            for first, last in itertools.pairwise(cuts):
+                inside = any(
+                    (a + bias) & _ADDRESS_MASK <= first < (b + bias) & _ADDRESS_MASK
+                    for a, b in ranges
+                )
+                yield first, last, table, MappingFlag.EVAL if inside else 0
 
     def expire(self, now_ns: int) -> None:
         """Forget executables that nothing has mapped for a while; their rows may go when room is needed."""

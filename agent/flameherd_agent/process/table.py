@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from flameherd_agent.errors import ProcessGone
+from flameherd_agent.interpreters.base import RuntimeFile
+from flameherd_agent.interpreters.runtime import Interpreters
 from flameherd_agent.kernel.abi import Limit, Mapping, Outcome, Process, ProcessFlag
 from flameherd_agent.kernel.extents import Extents
 from flameherd_agent.kernel.loader import Loaded
@@ -152,6 +154,8 @@ class TableStats:
     cold_unwound: int = 0
     cold_dropped: int = 0
     """Cold samples given up: over the cap, or of a process of which nothing is known."""
+    cold_interpreted: int = 0
+    """Cold samples of processes that run an interpreter: they have native frames only."""
     no_room: int = 0
     """Processes that did not fit the kernel's maps."""
     outcomes: dict[Outcome, int] = field(default_factory=dict)
@@ -161,8 +165,11 @@ class TableStats:
 class ProcessTable:
     """Processes that are sampled. Single-threaded: everything is called from the agent's loop."""
 
-    def __init__(self, loaded: Loaded, executables: Executables) -> None:
+    def __init__(
+        self, loaded: Loaded, executables: Executables, interpreters: Interpreters
+    ) -> None:
         self._executables = executables
+        self._interpreters = interpreters
         self._entries = loaded.maps["fh_processes"]
         self._mappings = loaded.maps["fh_mappings"]
         self._extents = Extents(int(Limit.MAX_MAPPINGS))
@@ -307,7 +314,7 @@ class ProcessTable:
 
         Events up to `events_ns` (CLOCK_MONOTONIC) have been fed: younger samples wait.
         """
-        self._changed |= self._executables.poll()
+        self._changed |= self._executables.poll() | self._interpreters.poll()
         changed, self._changed = self._changed, set()
         for cookie in changed:
             process = self._processes.get(cookie)
@@ -345,16 +352,22 @@ class ProcessTable:
     def _install(self, process: TrackedProcess) -> None:
         """Write the mappings into a fresh extent and point the kernel's entry to it."""
         rows: list[tuple[int, int, int, int, int]] = []
+        runtimes: list[tuple[RuntimeFile, int]] = []
         for region in process.regions:
             executable = process.executables[region]
             if executable is None:
                 rows.append((region.start, region.end, 0, 0, 0))
                 continue
             bias = executable.bias(region) or 0
+            spans = self._executables.table_spans(executable, region)
             rows += [
-                (start, end, bias, executable.id, table)
-                for start, end, table in self._executables.table_spans(executable, region)
+                (start, end, bias, executable.id | flags, table)
+                for start, end, table, flags in self._executables.evaluation_spans(
+                    executable, spans, bias
+                )
             ]
+            if executable.interpreter is not None:
+                runtimes.append((executable.interpreter, bias))
         now = time.monotonic_ns()
         first = self._extents.allocate(len(rows), now)
         if first is None:
@@ -366,6 +379,9 @@ class ProcessTable:
         entry["first_mapping"] = first
         entry["mappings"] = len(rows)
         entry["fresh_until_ns"] = now + FRESH_NS
+        entry["program"], entry["layout"] = self._interpreters.of(
+            process.cookie, process.pid, runtimes
+        )
         if process.swapped(now):
             entry["flags"] = ProcessFlag.COLD
         try:
@@ -422,6 +438,8 @@ class ProcessTable:
             if id(view) not in spans:
                 spans[id(view)] = _spans(view)
             user, outcome = unwind(spans[id(view)], record["registers"], stack)
+            if self._interpreters.has(process.cookie):
+                self.stats.cold_interpreted += 1
         self.stats.cold_unwound += 1
         self.stats.outcomes[outcome] = self.stats.outcomes.get(outcome, 0) + 1
         return ColdSample(record, kernel, tuple(user), outcome)
@@ -444,6 +462,7 @@ class ProcessTable:
                 and self._current.get(process.pid) is not process
             ):
                 del self._processes[cookie]
+                self._interpreters.forget(cookie)
                 gone = {executable for executable in process.executables.values() if executable}
                 self._executables.leave(cookie, gone)
         self._executables.expire(now)

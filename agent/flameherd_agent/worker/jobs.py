@@ -9,13 +9,14 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flameherd_agent.elf.identity import identify
 from flameherd_agent.elf.open import MappedFile, OpenFile, open_in_root, open_mapped
 from flameherd_agent.elf.reader import PF_X, PT_LOAD, ElfFile
 from flameherd_agent.errors import ElfError, FlameherdError
+from flameherd_agent.interpreters.registry import detect
 from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.debug_files import separate_debug_file
 from flameherd_agent.symbols.index import SymbolIndex
@@ -212,6 +213,7 @@ def _table_answer(context: Context, request: Message, copy: _Copy) -> Message:
     identity = identify(elf)
     loads = [s for s in elf.segments if s.type == PT_LOAD]
     loads.sort(key=lambda s: not s.flags & PF_X)
+    interpreter = detect(elf)
     context.keep(_key(request), copy)
     return {
         "content_key": snapshot.key,
@@ -223,6 +225,7 @@ def _table_answer(context: Context, request: Message, copy: _Copy) -> Message:
         "rows": rows,
         "segments": [(s.vaddr, s.offset, s.filesz) for s in loads[:_MAX_SEGMENTS]],
         "is_go": snapshot.is_go,
+        "interpreter": None if interpreter is None else asdict(interpreter),
         "warning": context.cache.warning or problem,
     }
 

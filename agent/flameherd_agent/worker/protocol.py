@@ -13,6 +13,7 @@ Light imports only: the agent has them in memory all the time.
 from dataclasses import dataclass
 from typing import Any
 
+from flameherd_agent.interpreters.base import RuntimeFile
 from flameherd_agent.types import Pid
 
 Message = dict[str, Any]
@@ -77,6 +78,8 @@ class FileAnswer:
     segments: tuple[tuple[int, int, int], ...] = ()
     """(address in the file, file offset, bytes in the file) of loadable segments, code first."""
     is_go: bool = False
+    interpreter: RuntimeFile | None = None
+    """The interpreter that the file contains."""
     warning: str = ""
     """What was wrong without spoiling the answer."""
 
@@ -98,6 +101,10 @@ def file_answer(request: int, message: Message) -> FileAnswer:
     """The answer to a file request from a message of the worker."""
     fields = {k: v for k, v in message.items() if k in FileAnswer.__dataclass_fields__}
     fields["segments"] = tuple((int(a), int(b), int(c)) for a, b, c in fields.get("segments", ()))
+    found = fields.get("interpreter")
+    if found is not None:
+        ranges = tuple((int(start), int(end)) for start, end in found["evaluation"])
+        fields["interpreter"] = RuntimeFile(found["name"], found["symbols"], ranges)
     return FileAnswer(**{**fields, "request": request})
 
 

@@ -27,7 +27,12 @@ _CHAR: Final = 7.3
 _TOP: Final = 48
 _BOTTOM: Final = 28
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_HUES: Final = {FrameType.KERNEL: 24, FrameType.NATIVE: 48, FrameType.GO: 190}
+_HUES: Final = {
+    FrameType.KERNEL: 24,
+    FrameType.NATIVE: 48,
+    FrameType.GO: 190,
+    FrameType.CPYTHON: 228,
+}
 """Degrees: orange, yellow, cyan; told apart with red-green blindness as well."""
 _OTHER_HUE: Final = 270
 

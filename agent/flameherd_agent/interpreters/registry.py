@@ -1,0 +1,19 @@
+"""Every interpreter that the agent knows."""
+
+from typing import Final
+
+from flameherd_agent.elf.reader import ElfFile
+from flameherd_agent.interpreters.base import Interpreter, RuntimeFile
+from flameherd_agent.interpreters.cpython import CPYTHON
+
+INTERPRETERS: Final[tuple[Interpreter, ...]] = (CPYTHON,)
+BY_NAME: Final = {interpreter.name: interpreter for interpreter in INTERPRETERS}
+
+
+def detect(elf: ElfFile) -> RuntimeFile | None:
+    """The interpreter that a file contains, or None. Raises `ElfError`."""
+    for interpreter in INTERPRETERS:
+        found = interpreter.detect(elf)
+        if found is not None:
+            return found
+    return None

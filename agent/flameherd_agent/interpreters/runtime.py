@@ -1,0 +1,258 @@
+"""The interpreters of a node at work: attached processes, the programs they need, the names of their functions.
+
+A program is compiled when the first process needs it, on a thread of its own, since a compiler takes a second; until
+it is there, such processes are unwound as native ones. A process is asked again until its interpreter is initialised.
+Everything but the compiling is called from the agent's loop.
+"""
+
+import logging
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flameherd_agent.errors import EnvironmentProblem
+from flameherd_agent.interpreters.base import (
+    Code,
+    Interpreter,
+    Layout,
+    NotReady,
+    NotSupported,
+    RuntimeFile,
+    TornRead,
+)
+from flameherd_agent.interpreters.memory import MemoryGone, ProcessMemory
+from flameherd_agent.interpreters.registry import BY_NAME, INTERPRETERS
+from flameherd_agent.interpreters.words import ADDRESS_MASK, interpreted
+from flameherd_agent.kernel.abi import FrameKind, Limit, Program
+from flameherd_agent.kernel.loader import Bytecode, Loaded, bytecode, extend
+from flameherd_agent.model import Location
+from flameherd_agent.types import Pid
+
+log = logging.getLogger(__name__)
+
+NATIVE: Final = (int(Program.NATIVE), 0)
+MAX_CODES: Final = 20_000
+"""Functions whose names and lines are kept, over all processes."""
+MAX_LOCATIONS: Final = 60_000
+_RETRY_FIRST_S: Final = 0.02
+_RETRY_MOST_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Attachment:
+    """A process and what is known of its interpreter."""
+
+    pid: Pid
+    file: RuntimeFile
+    bias: int
+    layout: Layout | None = None
+    refused: bool = False
+    retry_s: float = _RETRY_FIRST_S
+    retry_at: float = 0.0
+
+
+class _Plugin:
+    """One interpreter's program and its layouts in the kernel."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+        self.ready = False
+        self.failed = False
+        self.layouts: list[Layout] = []
+        self.numbers: dict[str, int] = {}
+        self.thread: threading.Thread | None = None
+        self.compiled: Bytecode | None = None
+        self.problem: EnvironmentProblem | None = None
+
+    def compile(self, cache: Path | None) -> None:
+        """On a thread of its own."""
+        try:
+            self.compiled = bytecode(cache, self.interpreter.sources, [self.interpreter.program])
+        except EnvironmentProblem as problem:
+            self.problem = problem
+
+
+class Interpreters:
+    """The plug-ins of one agent."""
+
+    def __init__(self, loaded: Loaded, cache: Path | None) -> None:
+        self._loaded = loaded
+        self._cache = cache
+        self._plugins = {interpreter.name: _Plugin(interpreter) for interpreter in INTERPRETERS}
+        self._by_kind = {plugin.interpreter.frame_kind: plugin for plugin in self._plugins.values()}
+        self._attached: dict[int, _Attachment] = {}  # by cookie
+        self._codes: dict[tuple[int, int, int], Code] = {}
+        self._locations: dict[tuple[int, int, int], Location] = {}
+        self.refused: Counter[str] = Counter()
+        """{reason: processes whose interpreter is not unwound}"""
+        self.unnamed: Counter[str] = Counter()
+        """{reason: frames whose function could not be read as they arrived}"""
+
+    # Processes
+
+    def of(
+        self, cookie: int, pid: Pid, files: Sequence[tuple[RuntimeFile, int]]
+    ) -> tuple[int, int]:
+        """(program, layout) to unwind a process by. `files`: interpreters that it maps, and their biases."""
+        attachment = self._attached.get(cookie)
+        if attachment is None:
+            if not files:
+                return NATIVE
+            attachment = self._attached[cookie] = _Attachment(pid, *files[0])
+            self._try(attachment)
+        if attachment.layout is None:
+            return NATIVE
+        return self._place(self._plugins[attachment.file.name], attachment.layout)
+
+    def has(self, cookie: int) -> bool:
+        """Whether a process runs an interpreter that is known."""
+        attachment = self._attached.get(cookie)
+        return attachment is not None and not attachment.refused
+
+    def forget(self, cookie: int) -> None:
+        """The process is gone; what is named stays until room is needed."""
+        self._attached.pop(cookie, None)
+
+    @property
+    def pending(self) -> int:
+        """Processes that are not unwound yet but may soon be."""
+        return sum(
+            not attachment.refused
+            and (
+                attachment.layout is None
+                or not (
+                    self._plugins[attachment.file.name].ready
+                    or self._plugins[attachment.file.name].failed
+                )
+            )
+            for attachment in self._attached.values()
+        )
+
+    def poll(self) -> set[int]:
+        """Go on with what was not ready. Returns cookies of processes that `of` answers anew for."""
+        changed: set[int] = set()
+        now = time.monotonic()
+        for cookie, attachment in self._attached.items():
+            if attachment.layout is None and not attachment.refused and now >= attachment.retry_at:
+                self._try(attachment)
+                if attachment.layout is not None:
+                    changed.add(cookie)
+        for name, plugin in self._plugins.items():
+            if plugin.thread is not None and not plugin.thread.is_alive():
+                plugin.thread.join()
+                plugin.thread = None
+                self._load(plugin)
+                changed |= {c for c, a in self._attached.items() if a.file.name == name}
+        return changed
+
+    def _try(self, attachment: _Attachment) -> None:
+        interpreter = BY_NAME[attachment.file.name]
+        try:
+            memory = ProcessMemory(attachment.pid)
+            attachment.layout = interpreter.attach(memory, attachment.file, attachment.bias)
+            attachment.layout.row()
+        except (NotReady, MemoryGone) as reason:
+            attachment.retry_at = time.monotonic() + attachment.retry_s
+            attachment.retry_s = min(2 * attachment.retry_s, _RETRY_MOST_S)
+            log.debug("%s of process %d: %s", interpreter.name, attachment.pid, reason)
+        except NotSupported as reason:
+            attachment.layout = None
+            attachment.refused = True
+            self.refused[reason.reason] += 1
+            log.warning("%s of process %d: %s", interpreter.name, attachment.pid, reason)
+
+    def _place(self, plugin: _Plugin, layout: Layout) -> tuple[int, int]:
+        """Where the kernel side has a layout; the program is made first if need be."""
+        if plugin.failed:
+            return NATIVE
+        if not plugin.ready:
+            if plugin.thread is None:
+                plugin.thread = threading.Thread(
+                    target=plugin.compile, args=(self._cache,), daemon=True
+                )
+                plugin.thread.start()
+            return NATIVE
+        number = plugin.numbers.get(repr(layout))
+        if number is None:
+            number = len(plugin.layouts) + 1
+            if number >= Limit.MAX_LAYOUTS:
+                self.refused["room"] += 1
+                return NATIVE
+            name = plugin.interpreter.process_info
+            self._loaded.maps[name].update(struct.pack("<I", number), layout.row().tobytes())
+            plugin.layouts.append(layout)
+            plugin.numbers[repr(layout)] = number
+        return int(plugin.interpreter.number), number
+
+    def _load(self, plugin: _Plugin) -> None:
+        name = plugin.interpreter.program
+        try:
+            if plugin.compiled is None:
+                raise plugin.problem or EnvironmentProblem(f"{name} was not compiled")
+            program = extend(self._loaded, plugin.compiled, name)
+        except EnvironmentProblem as problem:
+            plugin.failed = True
+            self.refused["program"] += 1
+            log.error("%s is unwound as native code: %s", plugin.interpreter.name, problem)
+            return
+        finally:
+            plugin.compiled = None
+        number = struct.pack("<I", plugin.interpreter.number)
+        self._loaded.maps["fh_programs"].update(number, struct.pack("<I", program.fd))
+        plugin.ready = True
+
+    # Names
+
+    def arrive(self, pid: Pid, cookie: int, layout: int, words: Sequence[int]) -> None:
+        """A stack has come: read what its functions are called while they are there."""
+        memory = ProcessMemory(pid)
+        for first, second in interpreted(words):
+            key = (cookie, first, second >> 32)
+            if key in self._codes:
+                continue
+            plugin = self._by_kind[_kind(first)]
+            if not 0 < layout <= len(plugin.layouts):
+                self.unnamed["layout"] += 1
+                continue
+            if len(self._codes) >= MAX_CODES:
+                # The older half goes: it is in the order of arrival.
+                for old in list(self._codes)[: MAX_CODES // 2]:
+                    del self._codes[old]
+            try:
+                self._codes[key] = plugin.interpreter.symbolize(
+                    memory, plugin.layouts[layout - 1], first & ADDRESS_MASK, second
+                )
+            except TornRead:
+                self.unnamed["torn"] += 1
+            except MemoryGone:
+                self.unnamed["gone"] += 1
+
+    def location(self, cookie: int, first: int, second: int) -> Location:
+        """The named location of a frame; without a name if its function could not be read."""
+        key = (cookie, first, second)
+        found = self._locations.get(key)
+        if found is None:
+            code = self._codes.get((cookie, first, second >> 32))
+            lines = () if code is None else (code.line(second & 0xFFFFFFFF),)
+            kind = self._by_kind[_kind(first)].interpreter.frame_type
+            found = Location(kind, first & ADDRESS_MASK, None, lines)
+            if code is not None:
+                if len(self._locations) >= MAX_LOCATIONS:
+                    self._locations.clear()
+                self._locations[key] = found
+        return found
+
+    def close(self) -> None:
+        """Wait for a compiler that still runs."""
+        for plugin in self._plugins.values():
+            if plugin.thread is not None:
+                plugin.thread.join()
+
+
+def _kind(first: int) -> FrameKind:
+    return FrameKind(first >> 60)
