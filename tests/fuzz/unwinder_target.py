@@ -116,6 +116,11 @@ def _programs() -> list[tuple[bytes, list[int], list[int]]]:
          [code(0), stack(0), stack(24), stack(16)], [0, code(1), stack(40), 0, code(2)]),
         (rule(CfaKind.PLT, 11, extra=8) + rule(CfaKind.SP_DEREF, 0, FpKind.SP, 8) + end,
          [code(0, 12), stack(0)], [0, code(1), stack(32), 0, code(2)]),
+        # rbx at the leaf, and rbx that the callee has saved below its return address
+        (rule(CfaKind.REGISTER, 0, extra=3) + rule(CfaKind.REGISTER, 0, extra=13) + end,
+         [code(0), stack(0), 0, 0, stack(16)], [0, code(2)]),
+        (rule(CfaKind.SP, 16, extra=-16) + rule(CfaKind.REGISTER, 0, extra=3) + end,
+         [code(0), stack(0)], [stack(32), code(1), 0, code(2)]),
         (rule(CfaKind.NONE) + rule(CfaKind.NONE), [code(0), stack(0), stack(0)],
          [stack(16), code(1), 0, code(1)]),
     ]  # fmt: skip
