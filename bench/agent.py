@@ -7,7 +7,8 @@ over whole intervals, from the end of one to the end of another: its counters ar
 moments. One slot takes the programs of native code alone, by pid, because that work has a budget of
 its own; `host` takes everything else on the machine. Everything is exported over OTLP/gRPC to a
 sink of the benchmark's (bench.sink), names included. Then an agent is started once more, on the
-cache that the first one left, and `perf record` profiles the same load.
+cache that the first one left, and `perf record` profiles the same load. When the programs have
+ended, the rows of bench.executables and bench.drain follow.
 
 Needs root, like the agent. Exits with 1 if a budget is exceeded, with 2 if nothing could be
 measured. Other load on the machine adds samples and is counted: run it on an idle machine.
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 from flameherd_agent.kernel.abi import Outcome
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench import drain, executables
 from bench.agent_process import Agent, CannotMeasureError, memory_mb, running_agent
 from bench.load import NATIVE, busy_programs
 from bench.memory_group import MemoryGroup, memory_group
@@ -315,6 +317,8 @@ def main() -> int:
                 table += perf_rows(folder, arguments.seconds)
             print(f"{len(programs)} programs: {', '.join(p.name for p in programs)};", end=" ")
             print(f"{os.cpu_count()} CPUs; load average before: {load_before:.1f}\n")
+    table += executables.rows(executables.measure(executables.system_files(executables.FILES)))
+    table += drain.measure(drain.STACKS)
     print(render(table))
     return 1 if any(row.verdict == "OVER" for row in table) else 0
 
