@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import uvicorn
 
+from flameherd_backend import metrics
 from flameherd_backend.access import Access, read_tokens
 from flameherd_backend.api.app import Api
 from flameherd_backend.decode.pool import DecoderPool, WorkerSettings
@@ -191,6 +192,8 @@ class Backend:
                     QueryLimits(settings.query_s, settings.query_memory_bytes),
                     settings.queries,
                     settings.retention.max_age_s,
+                    lambda: self.writer.is_running() and self.pool.is_running(),
+                    lambda: metrics.text(metrics.collect(self.intake, self.pool, self.writer)),
                 )
                 stack.push_async_callback(asyncio.to_thread, api.close)
                 await stack.enter_async_context(serving(api.application(), sock, settings.tls))

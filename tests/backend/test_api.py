@@ -17,6 +17,7 @@ import pytest
 from flameherd_agent.pipeline.otlp import encode
 from flameherd_backend.api.endpoints import ENDPOINTS, PREFIX
 from flameherd_backend.api.labels import bucket_ms
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.backend import truth as truths
 from tests.backend.running import RunningBackend, request
@@ -711,3 +712,19 @@ def test_big_answers_are_compressed_when_the_client_takes_it(site: Site) -> None
     assert packed.headers["content-encoding"] == "gzip"
     assert json.loads(gzip.decompress(packed.body))["type"] == "cpu"
     assert "content-encoding" not in request(url, None, authorization).headers
+
+
+def test_health_is_for_all_and_metrics_for_who_sees_all(site: Site) -> None:
+    page = f"http://127.0.0.1:{site.backend.ports['page']}"
+    assert request(f"{page}/healthz").body == b"ok\n"
+    for token, status in (("", 401), (SHOP, 403), (AGENT, 403)):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        assert request(f"{page}/metrics", None, headers).status == status
+    answer = request(f"{page}/metrics", None, {"Authorization": f"Bearer {ADMIN}"})
+    families = {f.name: f for f in text_string_to_metric_families(answer.body.decode())}
+    (rows,) = families["flameherd_backend_rows"].samples
+    assert rows.value == site.get("status", type=None, **{"from": None})["samples"]
+    outcomes = {
+        s.labels["outcome"]: s.value for s in families["flameherd_backend_messages"].samples
+    }
+    assert outcomes == {"stored": 1, "refused": 0, "sent_away": 0, "store_error": 0}

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flameherd_backend import metrics
 from flameherd_backend.access import Access, Identity, Namespaces
 from flameherd_backend.api import page
 from flameherd_backend.api.endpoints import ENDPOINTS, PREFIX, Endpoint, openapi
@@ -46,6 +47,7 @@ _COMPRESSED_FROM: Final = 1024
 _COMPRESS_LEVEL: Final = 5
 _WAITING_PER_QUERY: Final = 8
 _NAMESPACES_S: Final = 10.0
+_NO_STORE: Final = {"Cache-Control": "no-store"}
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
 
@@ -75,7 +77,7 @@ def problem_response(problem: Problem) -> Response:
     }
     if problem.parameter is not None:
         body["parameter"] = problem.parameter
-    headers = {"Cache-Control": "no-store"}
+    headers = dict(_NO_STORE)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if problem.retry_after_s is not None:
@@ -113,11 +115,15 @@ class Api:
         limits: QueryLimits,
         queries: int,
         retention_s: float,
+        healthy: Callable[[], bool],
+        measured: Callable[[], str],
     ) -> None:
         self._database = database
         self._access = access
         self._limits = limits
         self._retention_s = retention_s
+        self._healthy = healthy
+        self._metrics = measured
         self._threads = ThreadPoolExecutor(queries, "query")
         self._most = queries * (1 + _WAITING_PER_QUERY)
         self._running = 0
@@ -133,6 +139,7 @@ class Api:
         """The ASGI application."""
         routes = [Route(PREFIX + "/openapi.json", self._describe)]
         routes += [Route(PREFIX + endpoint.path, self._handler(endpoint)) for endpoint in ENDPOINTS]
+        routes += [Route("/healthz", self._health), Route("/metrics", self._measure)]
         routes += [Route("/{path:path}", self._file)]
         middleware = [
             Middleware(_Headers),
@@ -144,9 +151,28 @@ class Api:
 
     async def _describe(self, request: Request) -> Response:
         del request
-        return Response(
-            self._openapi, media_type="application/json", headers={"Cache-Control": "no-store"}
-        )
+        return Response(self._openapi, media_type="application/json", headers=_NO_STORE)
+
+    async def _health(self, request: Request) -> Response:
+        del request
+        healthy = self._healthy()
+        text = "ok\n" if healthy else "the writer or the workers have ended\n"
+        return Response(text, 200 if healthy else 503, _NO_STORE, "text/plain; charset=utf-8")
+
+    async def _measure(self, request: Request) -> Response:
+        """For those who may see everything: counts of all tenants are in it."""
+        try:
+            identity = self._identify(request)
+        except Unauthenticated as error:
+            return problem_response(Problem(401, str(error)))
+        if identity.may_see is not None or self._access.may_see is not None:
+            return problem_response(Problem(403, "metrics count the samples of all namespaces"))
+        return Response(self._metrics(), 200, _NO_STORE, metrics.CONTENT_TYPE)
+
+    def _identify(self, request: Request) -> Identity:
+        name = self._access.user_header
+        user = request.headers.get(name) if name else None
+        return self._access.identify(request.headers.get("authorization"), user)
 
     async def _file(self, request: Request) -> Response:
         path = request.url.path
@@ -157,9 +183,7 @@ class Api:
                 file.body, media_type=file.media_type, headers={"Cache-Control": caching}
             )
         if path == "/":
-            return Response(
-                page.NOT_BUILT, 404, {"Cache-Control": "no-store"}, "text/plain; charset=utf-8"
-            )
+            return Response(page.NOT_BUILT, 404, _NO_STORE, "text/plain; charset=utf-8")
         return problem_response(Problem(404, f"there is nothing at {path[:200]}"))
 
     def _handler(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
@@ -172,8 +196,7 @@ class Api:
         return handle
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
-        user = request.headers.get(self._access.user_header) if self._access.user_header else None
-        identity = self._access.identify(request.headers.get("authorization"), user)
+        identity = self._identify(request)
         given = Given(
             request.query_params.multi_items(), endpoint.parameters, round(time.time() * 1000)
         )
@@ -217,7 +240,7 @@ class Api:
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode(
             "utf-8", "replace"
         )
-        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+        return Response(body, media_type="application/json", headers=_NO_STORE)
 
     def _visible(self, identity: Identity) -> Namespaces:
         if self._access.may_see is None:

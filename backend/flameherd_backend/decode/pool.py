@@ -81,6 +81,10 @@ class DecoderPool:
         for _ in range(self._size):
             self._idle.put_nowait(await self._new_worker())
 
+    def is_running(self) -> bool:
+        """Whether there is a worker; one that died is replaced with the next message."""
+        return bool(self._all) or not self._idle.empty()
+
     async def _new_worker(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "flameherd_backend.decode.worker",

@@ -61,6 +61,10 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="writer")
         self._thread.start()
 
+    def is_running(self) -> bool:
+        """Whether what is given will be written."""
+        return self._thread.is_alive()
+
     async def insert(self, blocks: Mapping[str, bytes], epoch: int) -> None:
         """Returns when the blocks are stored. Raises `StoreError`, or `Stale`."""
         if not blocks:
