@@ -3,6 +3,7 @@
 cli         the command line; wires the rest
 handlers    what is watched (kopf: indexes and events only)
 reconcile   the one loop: everything is worked out anew, what differs is written
+lease       one operator at a time
 client      the API server: server-side apply, reads that no watch does
 render/     observed state → desired state; pure
 status      what became of each object → its conditions; pure

@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import logging
 import os
+import platform
+import secrets
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from flameherd_policy.resources import RESOURCES
 from flameherd_operator.client import Client, connect
 from flameherd_operator.errors import ApiFailure, OperatorError
 from flameherd_operator.handlers import Watches
+from flameherd_operator.lease import Lease
 from flameherd_operator.reconcile import Reconciler
 from flameherd_operator.settings import Settings
 
@@ -47,6 +50,11 @@ def parser() -> argparse.ArgumentParser:
             defaults.idle_s,
             "no policy for so long: pools with whenIdle: Remove empty",
         ),
+        (
+            "--lease-duration",
+            defaults.lease_s,
+            "an operator that is silent for so long is replaced",
+        ),
         ("--resync-every", defaults.resync_s, "list everything that is watched afresh"),
         ("--secrets-every", defaults.secrets_s, "read Secrets of exports again"),
     ):
@@ -75,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         image=arguments.image,
         pull_secrets=tuple(arguments.pull_secret),
         idle_s=arguments.idle_after.seconds,
+        lease_s=arguments.lease_duration.seconds,
         resync_s=arguments.resync_every.seconds,
         secrets_s=arguments.secrets_every.seconds,
     )
@@ -90,12 +99,16 @@ async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | N
     """Watch and reconcile until a signal comes. Raises `OperatorError`."""
     client = connect(kubeconfig)
     await _wait_for_kinds(client)
+    identity = f"{platform.node()}_{secrets.token_hex(4)}"
+    lease = Lease(client, settings.namespace, identity, settings.lease_s)
+    await lease.acquire()
     watches: Watches
     reconciler = Reconciler(client, settings, lambda: watches.watched())
     watches = Watches(settings, reconciler.poke)
     tasks = [
         asyncio.create_task(watches.run(kubeconfig, liveness)),
         asyncio.create_task(reconciler.run()),
+        asyncio.create_task(lease.keep()),
     ]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -105,6 +118,7 @@ async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | N
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(lease.release)
 
 
 async def _wait_for_kinds(client: Client) -> None:

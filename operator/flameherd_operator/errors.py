@@ -2,6 +2,7 @@
 
 OperatorError
 ├── ApiFailure     the API server refused a request, or did not answer
+├── LeaseLost      another operator works now
 └── WatchSilent    watches show less than a fresh list: only a restart mends that
 """
 
@@ -24,3 +25,7 @@ class ApiFailure(OperatorError):
 
 class WatchSilent(OperatorError):
     """Objects exist that no watch has told of."""
+
+
+class LeaseLost(OperatorError):
+    """We may not write any more."""

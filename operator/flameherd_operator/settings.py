@@ -38,6 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pull_secrets: tuple[str, ...] = ()
     idle_s: float = 60.0
     """How long there must be no policy before agents of a pool with `whenIdle: Remove` go."""
+    lease_s: float = 15.0
+    """How long a holder of the Lease that says nothing is believed to work."""
     debounce_s: float = 1.0
     """Changes within this time are carried out together."""
     resync_s: float = 300.0

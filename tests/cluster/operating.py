@@ -35,6 +35,8 @@ def grant(api: Api) -> None:
     ):
         _rbac(api, "ClusterRole", f"flameherd-{name}", rules=rules[key])
     _rbac(api, "Role", "flameherd-operator", AGENTS, rules=rules["operatorInAgentsNamespace"])
+    _rbac(api, "Role", "flameherd-operator", SYSTEM, rules=rules["operatorInOwnNamespace"])
+    bind(api, "Role", "flameherd-operator", SYSTEM)
     bind(api, "ClusterRole", "flameherd-operator")
     bind(api, "Role", "flameherd-operator", AGENTS)
     bind(api, "ClusterRole", "flameherd-secret-reader", SYSTEM)
