@@ -6,7 +6,8 @@ lets one turn that off), and the agent maps two files for each of hundreds of ex
 
 import ctypes
 import os
-from typing import Any
+
+import numpy as np
 
 _PROT_READ = 1
 _MAP_SHARED = 1
@@ -39,8 +40,7 @@ class FileMap:
         self._address = address
         self.is_read = True
         """Whether pages may be resident: whoever reads after `shed` says so."""
-        block: Any = type("_Block", (_Unmapping, ctypes.c_char * self.size), {})
-        self.data = memoryview(block.from_address(address)).cast("B").toreadonly()
+        self.data: memoryview = np.asarray(_Pages(address, self.size)).data
 
     def shed(self) -> None:
         """Gives the resident pages back; they are read from the page cache when touched again."""
@@ -48,8 +48,21 @@ class FileMap:
         self.is_read = False
 
 
-class _Unmapping:
-    """Mixed into the ctypes array that views keep alive: its end is the mapping's end."""
+class _Pages:
+    """What views of a mapping keep alive through numpy's array interface: its end is the mapping's end.
+
+    Not an array type of ctypes: those are never forgotten, one for each size.
+    """
+
+    def __init__(self, address: int, size: int) -> None:
+        self._address = address
+        self._size = size
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, True),  # read-only
+            "shape": (size,),
+            "typestr": "|u1",
+        }
 
     def __del__(self) -> None:
-        _libc.munmap(ctypes.addressof(self), ctypes.sizeof(self))  # type: ignore[arg-type]
+        _libc.munmap(self._address, self._size)
