@@ -1,11 +1,12 @@
 """What the agent costs while eight programs keep the machine busy, beside the design's budgets.
 
-    python -m bench.agent [--seconds 60] [--warm-up 25] [--without-peers]
+    python -m bench.agent [--seconds 60] [--warm-up 25] [--without-peers] [--programs-only]
 
 For 20 Hz and for 97 Hz a new agent with a cache of its own is started, warms up, and is measured
 over whole intervals, from the end of one to the end of another: its counters are snapshots of those
 moments. One slot takes the programs of native code alone, by pid, because that work has a budget of
-its own; `host` takes everything else on the machine. Everything is exported over OTLP/gRPC to a
+its own; `host` takes everything else on the machine (with `--programs-only` the other four programs,
+for a machine that is not idle). Everything is exported over OTLP/gRPC to a
 sink of the benchmark's (bench.sink), names included. Then an agent is started once more, on the
 cache that the first one left, and `perf record` profiles the same load. When the programs have
 ended, the rows of bench.executables and bench.drain follow.
@@ -55,9 +56,10 @@ BUDGET_START_CPU_S = 1.0
 BUDGET_WIRE_KB = {20: 120.0}
 
 
-def _policies(hz: int, native_pids: list[int], url: str) -> str:
-    """An AgentConfig; JSON is YAML."""
-    host = {"name": "host", "selector": {"host": True}}
+def _policies(hz: int, native_pids: list[int], other_pids: list[int], url: str) -> str:
+    """An AgentConfig; JSON is YAML. Without `other_pids` the second slot is the whole machine."""
+    selector = {"pids": other_pids} if other_pids else {"host": True}
+    host = {"name": "host", "selector": selector}
     native = {"name": "native", "selector": {"pids": native_pids}, "priority": 10}
     rest = {"frequencyHz": hz, "endpoint": "sink"}
     return json.dumps(
@@ -289,6 +291,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="window a rate (default: 60)")
     parser.add_argument("--warm-up", type=float, default=25.0, help="seconds a rate (default: 25)")
     parser.add_argument("--without-peers", action="store_true", help="do not run perf record")
+    parser.add_argument("--programs-only", action="store_true", help="do not sample the rest")
     arguments = parser.parse_args()
     # The end of the process must not be the end of its `finally` blocks.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
@@ -298,9 +301,11 @@ def main() -> int:
         folder = Path(name)
         with busy_programs(folder) as programs:
             native = [program.pid for program in programs if program.name in NATIVE]
+            others = [program.pid for program in programs if program.name not in NATIVE]
+            others = others if arguments.programs_only else []
             try:
                 for hz in RATES_HZ:
-                    config = _policies(hz, native, sink.url)
+                    config = _policies(hz, native, others, sink.url)
                     with (
                         memory_group(f"flameherd-bench-{hz}") as group,
                         running_agent(folder / f"{hz}", config, group) as agent,
