@@ -19,11 +19,14 @@ from flameherd_agent.types import Address, ExecutableId, FileAddress, Pid
 
 log = logging.getLogger(__name__)
 
-CACHED_LOCATIONS: Final = 60_000
+CACHED_LOCATIONS: Final = 15_000
+"""Of one generation. A location takes some 540 bytes, with its names."""
 _EXECUTABLE_SHIFT: Final = 40
 _EXECUTABLE_MASK: Final = (1 << 20) - 1
 _ADDRESS_MASK: Final = (1 << 40) - 1
 _RAW_MASK: Final = (1 << 56) - 1
+
+_Key = tuple[int, int]
 
 
 class KernelNames(Protocol):
@@ -54,12 +57,14 @@ class Namer:
         self._executables = executables
         self._kernel = kernel
         self._raw = raw
-        self._cache: dict[tuple[int, int], Location] = {}
+        self._cache: dict[_Key, Location] = {}
+        self._older: dict[_Key, Location] = {}
+        """The generation before: what is asked for again moves to the new one, the rest goes with it."""
         self._read: set[SymbolIndex] = set()
 
     def kernel(self, address: int) -> Location:
         """Location of a kernel frame."""
-        found = self._cache.get((address, -1))
+        found = self._cached((address, -1))
         if found is None:
             line = self._kernel.lookup(Address(address))
             lines = (line,) if line is not None else ()
@@ -80,18 +85,24 @@ class Namer:
         """Location of a user frame word of a process."""
         is_raw = word >> 60 == FrameKind.RAW
         key = (word, pid if is_raw else 0)
-        found = self._cache.get(key)
+        found = self._cached(key)
         if found is None:
             found = self._raw_location(word, pid) if is_raw else self._named(word)
-            if is_raw or not self._names_due(word):
+            # What may be named later is asked for again: a perf map grows while the process runs.
+            if found.lines if is_raw else not self._names_due(word):
                 self._keep(key, found)
         return found
 
-    def _keep(self, key: tuple[int, int], location: Location) -> Location:
+    def _cached(self, key: _Key) -> Location | None:
+        found = self._cache.get(key)
+        if found is None and (found := self._older.get(key)) is not None:
+            self._keep(key, found)
+        return found
+
+    def _keep(self, key: _Key, location: Location) -> None:
         if len(self._cache) >= CACHED_LOCATIONS:
-            self._cache.clear()
+            self._older, self._cache = self._cache, {}
         self._cache[key] = location
-        return location
 
     def _raw_location(self, word: int, pid: Pid) -> Location:
         address = word & _RAW_MASK
