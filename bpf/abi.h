@@ -42,6 +42,7 @@ enum fh_limit {
     FH_MAX_COUNTS = 16384,        /* distinct (stack, thread, slot) of one interval */
     FH_CGROUP_DEPTH = 16,         /* ancestors of a cgroup that are searched for a policy */
     FH_COMM_BYTES = 16,           /* TASK_COMM_LEN */
+    FH_RING_WAKE_BYTES = 65536,   /* of stacks that a CPU sends before it wakes the agent */
     FH_MAX_LAYOUTS = 256,         /* distinct layouts of one interpreter on a node; layout 0 = none */
     FH_INTERPRETER_BYTES = 512,   /* of scratch space for an interpreter's program */
     FH_CPYTHON_FRAME_BYTES = 128, /* head of a frame that is read at once */

@@ -263,7 +263,7 @@ lost:
 /* The sample is complete: count it, and send its stack the first time in an interval. */
 int fh_finish(struct bpf_perf_event_data *ctx) {
     u32 zero = 0, words, slot_id, outcome;
-    u64 hash;
+    u64 hash, wake = BPF_RB_NO_WAKEUP;
     struct fh_count_value *known, fresh = {};
     struct fh_slot_state *state;
     struct fh_scratch *s = fh_scratch.lookup(&zero);
@@ -291,7 +291,13 @@ int fh_finish(struct bpf_perf_event_data *ctx) {
         s->record.layout = s->layout;
         words = (s->kernel_frames + s->user_frames) &
                 (FH_STACK_WORDS - 1); /* never more; the verifier is told so */
-        if (fh_ring.ringbuf_output(&s->record, sizeof(s->record) + 8 * words, BPF_RB_NO_WAKEUP)) {
+        /* The agent looks by itself four times a second; deep stacks would fill the ring before. */
+        s->unannounced += sizeof(s->record) + 8 * words;
+        if (s->unannounced > FH_RING_WAKE_BYTES) {
+            s->unannounced = 0;
+            wake = BPF_RB_FORCE_WAKEUP;
+        }
+        if (fh_ring.ringbuf_output(&s->record, sizeof(s->record) + 8 * words, wake)) {
             fh_count(FH_COUNTER_RING_FULL);
             outcome = FH_OUTCOME_LOST_STACK;
             goto done;

@@ -140,6 +140,9 @@ def frames_of(stack: Iterable[Location]) -> list[Frame]:
     for location in stack:  # leaf first; lines innermost first
         file = location.mapping.path.rpartition("/")[2] if location.mapping else ""
         kernel = location.kind is FrameType.KERNEL
+        if location.kind is FrameType.CPYTHON and location.lines:
+            line = location.lines[0]
+            file = f"{line.file.rpartition('/')[2]}:{line.line}"
         names = [line.function for line in location.lines] or [""]
         frames += [Frame(name, file, kernel) for name in names]
     frames.reverse()

@@ -106,6 +106,8 @@ class Engine:
         self._slots: dict[SlotId, Selection] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._cold_ring.fd, selectors.EVENT_READ)
+        # Readable also before a CPU wakes us: whoever waits is not woken for each stack, though.
+        self._selector.register(self.drain.ring_fd, selectors.EVENT_READ)
         self._event_fds: set[int] = set()
         self._watch_events()
         self._worker_socket = (-1, 0)
@@ -219,13 +221,17 @@ class Engine:
     def settle(self, seconds: float) -> None:
         """Let cold samples find their executables, at most `seconds`; used at the end of a recording."""
         until = time.monotonic() + seconds
-        while self.settling and time.monotonic() < until:
+        while self.waits_for() and time.monotonic() < until:
             self.step(_BUSY_POLL_S)
 
-    @property
-    def settling(self) -> bool:
-        """Whether a process that is sampled is not known as well as it will soon be."""
-        return bool(self.processes.held or self.worker.pending or self.interpreters.pending)
+    def waits_for(self) -> dict[str, int]:
+        """What keeps processes from being known as well as they will soon be; {} when nothing does."""
+        waiting = {
+            "cold samples": self.processes.held,
+            "requests to the worker": self.worker.pending,
+            "interpreters": self.interpreters.pending,
+        }
+        return {what: count for what, count in waiting.items() if count}
 
     def summary(self) -> RunSummary:
         """Samples and outcomes since the start. Cold samples count as what they became in user space."""

@@ -11,8 +11,9 @@ struct fh_scratch {
     u32 active;
     u32 kernel_frames;
     u32 user_frames;
-    u32 fresh;  /* unknown code goes cold */
-    u16 layout; /* of the process's interpreter */
+    u32 fresh;       /* unknown code goes cold */
+    u32 unannounced; /* bytes of stacks sent since the agent was last woken */
+    u16 layout;      /* of the process's interpreter */
     u16 reserved;
     struct fh_count_key key;
     char comm[FH_COMM_BYTES];

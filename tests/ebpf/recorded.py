@@ -76,8 +76,8 @@ def warm(recording: Recording, frequency_hz: int) -> int:
     engine, slot = recording.engine, SlotId(1)
     until = time.monotonic() + WARM_LIMIT_S
     engine.run(WARM_LEAST_S)
-    while engine.settling:
-        assert time.monotonic() < until, "executables are still not loaded"
+    while engine.waits_for():
+        assert time.monotonic() < until, f"still not loaded: {engine.waits_for()}"
         engine.run(WARM_LEAST_S / 10)
     engine.sampler.set_rate(slot, 0)
     engine.settle(WARM_LIMIT_S)

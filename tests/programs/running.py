@@ -112,6 +112,13 @@ def running(
 
 
 @contextmanager
+def running_command(command: Sequence[str], name: str) -> Iterator[Running]:
+    """Runs a command that says "ready" until the block ends."""
+    with _session(command) as process:
+        yield Running(name, process.pid, process, Path(command[0]))
+
+
+@contextmanager
 def running_deleted(program: str, name: str) -> Iterator[Running]:
     """Runs a copy of a program whose file is deleted as soon as it runs."""
     with tempfile.TemporaryDirectory() as folder:

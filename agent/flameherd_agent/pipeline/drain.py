@@ -135,6 +135,8 @@ class Drain:
         self._stacks: dict[int, bytes] = {}
         self._stack_bytes = 0
         self._interval = Interval(time.monotonic_ns())
+        self.ring_fd = self._ring.fd
+        """Becomes readable when so many stacks wait that they should be read."""
         self.ring_high_water = 0
 
     def read_ring(self) -> None:
