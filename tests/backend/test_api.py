@@ -121,10 +121,10 @@ def test_functions_are_searched_in_name_file_and_mapping(site: Site) -> None:
 
 
 @pytest.mark.parametrize("token", [ADMIN, SHOP])
-def test_sandwich_of_every_function(site: Site, token: str) -> None:
+def test_sandwich(site: Site, token: str) -> None:
     seen = site.seen(token)
     known = ids(site.get("functions", token))
-    for name in sorted(seen.functions()):
+    for name in sorted(seen.functions())[::5]:
         answer = site.get("sandwich", token, frame=known[name], max_nodes=50_000)
         callers, callees = seen.sandwich(name)
         assert frame_names(answer)[answer["frame"]] == name

@@ -216,8 +216,8 @@ FORMATS: Final[Mapping[str, Format]] = {
 def export(reader: Reader, selection: Selection, format_name: str) -> tuple[bytes, str, str]:
     """(file, its name, its media type)"""
     chosen = FORMATS[format_name]
-    unit = reader.totals(selection).unit
-    stacks = reader.stacks(selection)
+    selected = reader.stacks(selection)
+    stacks, unit = selected.stacks, selected.totals.unit
     known = reader.functions({int(identity) for identity in stacks.functions})
     body = chosen.write(Weighted(selection, unit, stacks, known))
     begin, end = (

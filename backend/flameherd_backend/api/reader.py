@@ -8,6 +8,7 @@ import numpy as np
 from flameherd_backend.api.selection import Condition, Selection, condition_of, seen_by
 from flameherd_backend.api.tree import Ids, Longs, Stacks
 from flameherd_backend.decode.dictionary import UNKNOWN_LINE
+from flameherd_backend.decode.wire import flat_positions
 from flameherd_backend.errors import Problem
 from flameherd_backend.store import sql
 from flameherd_backend.store.database import Database, QueryLimits, Value
@@ -40,6 +41,15 @@ class Function(NamedTuple):
     kind: str
     line: int
     unnamed: bool
+
+
+class Selected(NamedTuple):
+    """Stacks of a selection and a base, with the ids of the selection's, and the sums."""
+
+    stacks: Stacks
+    ids: Ids
+    totals: Totals
+    base: Totals | None
 
 
 _UNKNOWN: Final = Function("[unknown]", "", "", "", 0, True)
@@ -80,36 +90,56 @@ class Reader:
             )
         return unit
 
-    def stacks(self, selection: Selection, base: Selection | None = None) -> Stacks:
-        """Distinct stacks of a selection and of a base, side by side."""
-        ids, values, functions, ends = self._stacks_of(selection)
+    def stacks(self, selection: Selection, base: Selection | None = None) -> Selected:
+        """Distinct stacks of a selection and of a base, side by side, and the sums of both."""
+        ids, values, functions, ends, totals = self._stacks_of(selection)
         nothing = np.zeros(len(values), np.int64)
-        self.stack_ids = ids
         if base is None:
-            return Stacks(functions, ends, values, nothing)
-        _, base_values, base_functions, base_ends = self._stacks_of(base)
+            return Selected(Stacks(functions, ends, values, nothing), ids, totals, None)
+        _, base_values, base_functions, base_ends, base_totals = self._stacks_of(base)
         offset = int(ends[-1]) if len(ends) else 0
-        return Stacks(
+        both = Stacks(
             np.concatenate((functions, base_functions)),
             np.concatenate((ends, base_ends + offset)),
             np.concatenate((values, np.zeros(len(base_values), np.int64))),
             np.concatenate((nothing, base_values)),
         )
+        return Selected(both, ids, totals, base_totals)
 
-    def _stacks_of(self, selection: Selection) -> tuple[Ids, Longs, Ids, Longs]:
+    def _stacks_of(self, selection: Selection) -> tuple[Ids, Longs, Ids, Longs, Totals]:
         condition = condition_of(selection)
         found = self.query(
             sql.load("stacks", where=str(condition)),
             {**condition.parameters, "max_stacks": MAX_STACKS},
         )
-        none = np.zeros(0, np.int64)
-        functions: Lists = found.get("functions", Lists(np.zeros(0, np.uint64), none))
-        return (
-            found.get("stack_id", np.zeros(0, np.uint64)),
-            found.get("value", none).astype(np.int64),
-            functions.values,
-            functions.ends,
-        )
+        ids: Ids = found.get("stack_id", np.zeros(0, np.uint64))
+        values = found.get("value", np.zeros(0, np.int64)).astype(np.int64)
+        if 0 < len(ids) < MAX_STACKS:
+            totals = Totals(int(values.sum()), int(found["count"].sum()), found["unit"][0])
+        else:
+            totals = self.totals(selection)
+        functions, ends = self._functions_of(ids)
+        return ids, values, functions, ends, totals
+
+    def _functions_of(self, ids: Ids) -> tuple[Ids, Longs]:
+        """The functions of stacks, side by side, and where each stack's end; none where it is not defined."""
+        starts, sizes = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
+        pieces: list[Ids] = []
+        offset = 0
+        text = sql.load("stack_functions")
+        order = np.argsort(ids)
+        for begin in range(0, len(ids), _MAX_IDS):
+            found = self.query(text, {"ids": ids[begin : begin + _MAX_IDS].tolist()})
+            if not len(found.get("stack_id", ())):
+                continue
+            lists: Lists = found["functions"]
+            place = order[np.searchsorted(ids, found["stack_id"], sorter=order)]
+            starts[place] = lists.starts() + offset
+            sizes[place] = np.diff(lists.ends, prepend=0)
+            pieces.append(lists.values)
+            offset += len(lists.values)
+        flat = np.concatenate([np.zeros(0, np.uint64), *pieces])
+        return flat[flat_positions(starts, sizes)], np.cumsum(sizes)
 
     def functions(self, ids: Iterable[int]) -> dict[int, Function]:
         """What these functions are called; those without a definition are left out."""

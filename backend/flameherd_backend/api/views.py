@@ -6,7 +6,15 @@ from typing import Any, Final
 import numpy as np
 
 from flameherd_backend.api.parameters import Given
-from flameherd_backend.api.reader import MAX_STACKS, Frames, Function, Reader, Strings, distinct
+from flameherd_backend.api.reader import (
+    MAX_STACKS,
+    Frames,
+    Function,
+    Reader,
+    Selected,
+    Strings,
+    distinct,
+)
 from flameherd_backend.api.selection import COLUMNS, Selection, condition_of
 from flameherd_backend.api.tree import (
     Longs,
@@ -25,17 +33,16 @@ Answer = dict[str, Any]
 _SHARED_LABELS: Final = COLUMNS
 
 
-def head(reader: Reader, selection: Selection, base: Selection | None) -> Answer:
+def head(selected: Selected, selection: Selection, base: Selection | None) -> Answer:
     """What every answer about a selection begins with."""
-    totals = reader.totals(selection)
     return {
         "window": selection.window(),
         "base_window": base.window() if base else None,
         "type": selection.type,
-        "unit": totals.unit,
-        "total": totals.value,
-        "base_total": reader.totals(base).value if base else None,
-        "samples": totals.samples,
+        "unit": selected.totals.unit,
+        "total": selected.totals.value,
+        "base_total": selected.base.value if selected.base else None,
+        "samples": selected.totals.samples,
     }
 
 
@@ -66,8 +73,9 @@ def flamegraph(
     reader: Reader, given: Given, selection: Selection, base: Selection | None
 ) -> Answer:
     """The merged tree of all stacks, pruned to its largest nodes."""
-    answer = head(reader, selection, base)
-    stacks = reader.stacks(selection, base)
+    selected = reader.stacks(selection, base)
+    stacks = selected.stacks
+    answer = head(selected, selection, base)
     tree, nodes, missing = prune(
         build(root_down(stacks)), given.number("max_nodes", 4000, 100, 50_000)
     )
@@ -93,8 +101,9 @@ def functions(reader: Reader, given: Given, selection: Selection, base: Selectio
     sort = given.choice("sort", orders, "self")
     limit = given.number("limit", 1000, 1, 10_000)
     search = given.text("search").casefold()
-    answer = head(reader, selection, base)
-    stacks = reader.stacks(selection, base)
+    selected = reader.stacks(selection, base)
+    stacks = selected.stacks
+    answer = head(selected, selection, base)
     ids, own, total, own_base, base_total = per_function(stacks)
     known: dict[int, Function] = {}
     chosen = np.arange(len(ids))
@@ -153,8 +162,9 @@ def sandwich(reader: Reader, given: Given, selection: Selection, base: Selection
         raise Problem(400, "frame: is missing", parameter="frame")
     function = given.frame("frame")
     max_nodes = given.number("max_nodes", 4000, 100, 50_000)
-    answer = head(reader, selection, base)
-    stacks = reader.stacks(selection, base)
+    selected = reader.stacks(selection, base)
+    stacks = selected.stacks
+    answer = head(selected, selection, base)
     known = reader.functions([function]) if np.any(stacks.functions == np.uint64(function)) else {}
     if not known:
         raise Problem(
@@ -192,8 +202,9 @@ def executables(
     """Mappings that occur in stacks."""
     del base
     limit = given.number("limit", 1000, 1, 10_000)
-    answer = head(reader, selection, None)
-    stacks = reader.stacks(selection)
+    selected = reader.stacks(selection)
+    stacks = selected.stacks
+    answer = head(selected, selection, None)
     ids, dense = np.unique(stacks.functions, return_inverse=True)
     known = reader.functions(ids.tolist())
     of_function = [known.get(identity) for identity in ids.tolist()]
@@ -256,9 +267,9 @@ def traces(reader: Reader, given: Given, selection: Selection, base: Selection |
     limit = given.number("limit", 100, 1, 1000)
     sort = given.choice("sort", ("value", "recent"), "value")
     search = given.text("search").casefold()
-    answer = head(reader, selection, None)
-    stacks = reader.stacks(selection)
-    ids = reader.stack_ids
+    selected = reader.stacks(selection)
+    stacks, ids = selected.stacks, selected.ids
+    answer = head(selected, selection, None)
     starts = stacks.starts()
     chosen = np.arange(len(stacks))
     if search:

@@ -30,7 +30,8 @@ CREATE TABLE IF NOT EXISTS samples
     trace_id    FixedString(16) CODEC(ZSTD(1)),
     span_id     FixedString(8) CODEC(ZSTD(1)),
     value       Int64 CODEC(ZSTD(1)),
-    count       Int64 CODEC(ZSTD(1))
+    count       Int64 CODEC(ZSTD(1)),
+    INDEX times ts TYPE minmax GRANULARITY 1
 )
 ENGINE = MergeTree
 PARTITION BY toStartOfInterval(ts, INTERVAL 6 HOUR)
