@@ -32,7 +32,7 @@ def unwind(vm: Machine, program: str, select: str) -> None:
 
 
 def test_every_program_loads(vm: Machine) -> None:
-    result = vm.run(["python3", f"{GUEST}/load.py", CACHE], timeout=180).check()
+    result = vm.run(["python3", f"{GUEST}/load.py", CACHE], timeout=400).check()
     answer = json.loads(result.stdout)
     print(f"\n{vm.release}: verified instructions, maps of {answer['map_bytes'] / 1024:.0f} KiB")
     for name, counts in answer["programs"].items():

@@ -1,4 +1,4 @@
-"""Loads every eBPF program of the agent and prints what the verifier says of it, as JSON.
+"""Loads every eBPF program of the agent, interpreters' too, and prints what the verifier says of it, as JSON.
 
     {"programs": {name: {"log": verified instructions by the verifier's statistics,
                          "info": the same by bpf_prog_info, 0 before 5.16}},
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+from flameherd_agent.interpreters.registry import INTERPRETERS
 from flameherd_agent.kernel import bpf, loader
 
 LOG_STATISTICS = 4  # BPF_LOG_STATS of kernel/bpf/verifier.c: the last lines only
@@ -49,8 +50,12 @@ def load_with_statistics(name: str, kind: bpf.ProgramType, code: bytes) -> bpf.P
 
 
 def main() -> None:
+    cache = Path(sys.argv[1])
     with mock.patch.object(loader, "load_program", load_with_statistics):
-        loaded = loader.load(Path(sys.argv[1]))
+        loaded = loader.load(cache)
+        for interpreter in INTERPRETERS:
+            compiled = loader.bytecode(cache, interpreter.sources, [interpreter.program])
+            loader.extend(loaded, compiled, interpreter.program)
     programs = {
         name: {"log": _processed[name], "info": program.verified_instructions}
         for name, program in loaded.programs.items()
