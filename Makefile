@@ -9,7 +9,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix backend/ui --loglevel error
 UI_SOURCES := $(shell find backend/ui/src backend/ui/public backend/ui/index.html backend/ui/vite.config.ts -type f)
 UI_BUILT := backend/flameherd_backend/static/index.html
 
-.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent clean
+.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent bench-operator clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ test-kernels: setup ## boot older kernels under qemu and unwind there
 
 bench-agent: setup ## measure the agent against the budgets of the design
 	$(BIN)/python -m bench.agent
+
+bench-operator: setup ## measure the operator with 1,000 policies against a real API server
+	$(BIN)/python -m bench.reconcile
 
 clean: ## remove .venv, the built page and caches
 	rm -rf backend/ui/node_modules backend/flameherd_backend/static

@@ -12,6 +12,7 @@ import asyncio
 import concurrent.futures
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -75,6 +76,8 @@ class Reconciler:
         """(kind, name) → (hash of what we wrote, its resourceVersion then)."""
         self._gone: set[str] = set()
         self._unseen: set[str] = set()
+        self._stopped = threading.Event()
+        """Set when we may not write any more: a reconcile under way ends without writing."""
         self._listed_at = float("-inf")
         self._idle_since = float("inf")
         self._pool = concurrent.futures.ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
@@ -86,7 +89,13 @@ class Reconciler:
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled; raises `WatchSilent`."""
+        """Until cancelled; raises `WatchSilent`. Once it has ended, nothing more is written."""
+        try:
+            await self._run()
+        finally:
+            self._stopped.set()
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             settings = self._settings
@@ -208,14 +217,23 @@ class Reconciler:
             key = (made["kind"], made["metadata"]["name"])
             digest = hashlib.sha256(msgspec.json.encode(made)).hexdigest()
             if self._applied.get(key) != (digest, versions.get(key)):
-                tasks[key] = self._pool.submit(self._apply, made, digest)
+                tasks[key] = self._submit(self._apply, made, digest)
         for old in wanted.remove:
             logger.info("removing %s %s", old.kind, old.name)
             place = self._settings.agents_namespace
-            tasks[old.kind, old.name] = self._pool.submit(
+            tasks[old.kind, old.name] = self._submit(
                 self._client.remove, old.kind, place, old.name, old.uid
             )
         return dict(_failures(tasks))
+
+    def _submit(
+        self, write: Callable[..., None], *arguments: object
+    ) -> "concurrent.futures.Future[None]":
+        def unless_stopped() -> None:
+            if not self._stopped.is_set():
+                write(*arguments)
+
+        return self._pool.submit(unless_stopped)
 
     def _apply(self, made: Mapping[str, Any], digest: str) -> None:
         key = (made["kind"], made["metadata"]["name"])
@@ -241,7 +259,7 @@ class Reconciler:
                 verdict = _not_written(verdict, failed[place])
             status = status_of(seen, verdict, now, daemonsets.get(place[1]))
             if differs(status, seen):
-                tasks[seen.resource.kind, seen.key] = self._pool.submit(
+                tasks[seen.resource.kind, seen.key] = self._submit(
                     self._client.write_status, seen, status
                 )
         broken = dict(_failures(tasks))

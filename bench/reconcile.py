@@ -1,0 +1,211 @@
+"""What the operator costs with many policies, against a real API server.
+
+    python -m bench.reconcile [--policies 1000]
+
+Policies in 50 namespaces, a fifth of them with a Secret's headers, under two ClusterProfilingPolicies.
+The first part works out the desired state in this process: the CPU time of one reconcile. The second
+runs the operator as in a cluster: how long it takes from nothing to every policy's condition, from an
+edit to the changed shard (the debounce of one second included), what that edit ships to a node, its
+memory, and how many status writes it makes in a minute in which nothing happens.
+
+Exits with 1 if a budget of the design is exceeded.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from flameherd_operator.observed import Inputs, SecretData, see
+from flameherd_operator.render.desired import desired
+from flameherd_operator.render.shards import shard_of
+from flameherd_operator.settings import Settings
+from flameherd_operator.status import status_of
+
+from bench.table import Row, render
+from tests.cluster.api import GROUP, Api, Json, eventually
+from tests.cluster.build import control_plane_binary
+from tests.cluster.conftest import install_kinds
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.operating import ACCOUNT, AGENTS, Operator, bind, grant
+
+# Design, section 9, and issue 4.
+BUDGET_RECONCILE_S = 1.0
+BUDGET_RSS_MB = 250.0
+BUDGET_EDIT_KB = 20.0
+NAMESPACES = 50
+_NOW = "2026-01-01T00:00:00Z"
+
+
+def policy(number: int) -> Json:
+    """One policy of a team: a selector, a rate, attributes, an endpoint."""
+    namespace = f"team-{number % NAMESPACES:02d}"
+    export: Json = {"endpoint": f"https://collector-{number % 10}.obs.svc:4317"}
+    if number % 5 == 0:
+        export["headersSecretRef"] = {"name": "token"}
+    spec = {
+        "podSelector": {
+            "matchLabels": {"app.kubernetes.io/name": f"service-{number}"},
+            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["web", "worker"]}],
+        },
+        "cpu": {"frequencyHz": (19, 49, 97)[number % 3]},
+        "attributes": {"podLabels": ["version"], "static": {"team.name": namespace}},
+        "export": export,
+    }
+    return {
+        "apiVersion": "flameherd.dev/v1alpha1",
+        "kind": "ProfilingPolicy",
+        "metadata": {"name": f"policy-{number:04d}", "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def cluster_policies() -> list[Json]:
+    """An administrator's."""
+    meta = {"apiVersion": "flameherd.dev/v1alpha1", "kind": "ClusterProfilingPolicy"}
+    return [
+        meta | {"metadata": {"name": "limits"}, "spec": {"limits": {"frequencyHz": {"max": 97}}}},
+        meta | {"metadata": {"name": "defaults"}, "spec": {"defaults": {"cpu": {}}}},
+    ]
+
+
+def computing(count: int) -> list[Row]:
+    """One reconcile without the API server."""
+    bodies = [policy(number) for number in range(count)]
+    for number, body in enumerate(bodies):
+        body["metadata"] |= {"uid": str(number), "generation": 1, "creationTimestamp": _NOW}
+    started = time.process_time()
+    seen = tuple(see("ProfilingPolicy", body) for body in bodies)
+    decoded = time.process_time() - started
+    secrets = {(f"team-{n:02d}", "token"): SecretData({"authorization": b"x"}) for n in range(50)}
+    inputs = Inputs(policies=seen, secrets=secrets, owner_uid="owner")
+    started = time.process_time()
+    wanted = desired(inputs, Settings())
+    rendered = time.process_time() - started
+    started = time.process_time()
+    for one in seen:
+        status_of(one, wanted.verdicts[one.uid], _NOW)
+    judged = time.process_time() - started
+    return [
+        Row(f"CPU to read {count} policies, once each", decoded, "s"),
+        Row("CPU to work out the desired state", rendered, "s"),
+        Row("CPU to work out every status", judged, "s"),
+        Row("one reconcile", rendered + judged, "s", BUDGET_RECONCILE_S),
+    ]
+
+
+def operating(count: int, folder: Path) -> list[Row]:
+    """The operator as it runs in a cluster."""
+    plane = ControlPlane(control_plane_binary(), folder)
+    plane.start()
+    try:
+        install_kinds(plane.admin)
+        grant(plane.admin)
+        _fill(plane.admin, count)
+        operator = Operator(plane, folder)
+        started = time.monotonic()
+        operator.start()
+        try:
+            return _measured(plane, operator, count, started)
+        except AssertionError:
+            sys.stderr.write(operator.log.read_text()[-4000:])
+            raise
+        finally:
+            operator.stop()
+    finally:
+        plane.stop()
+
+
+def _fill(api: Api, count: int) -> None:
+    for number in range(NAMESPACES):
+        namespace = f"team-{number:02d}"
+        api.namespace(namespace)
+        bind(api, "ClusterRole", "flameherd-secret-reader", namespace)
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "token"},
+            "type": "flameherd.dev/export",
+            "stringData": {"authorization": f"Bearer {namespace}"},
+        }
+        api.create(f"/api/v1/namespaces/{namespace}/secrets", secret)
+    for made in cluster_policies():
+        api.create(f"{GROUP}/clusterprofilingpolicies", made)
+
+    def create(number: int) -> None:
+        made = policy(number)
+        namespace = made["metadata"]["namespace"]
+        api.create(f"{GROUP}/namespaces/{namespace}/profilingpolicies", made)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(create, range(count)))
+
+
+def _measured(plane: ControlPlane, operator: Operator, count: int, started: float) -> list[Row]:
+    api = plane.admin
+
+    def ready() -> bool:
+        time.sleep(0.5)  # a list of all is work for the API server, too
+        items = api.items(f"{GROUP}/profilingpolicies")
+        return sum(_is_ready(item) for item in items) == count
+
+    eventually(ready, "every policy is Ready", 900)
+    settled = time.monotonic() - started
+    time.sleep(5)  # the watch tells of the statuses that were written
+    rss = _rss_mb(operator.pid)
+    first = policy(0)["metadata"]
+    path = f"{GROUP}/namespaces/{first['namespace']}/profilingpolicies/{first['name']}"
+    name = f"{first['namespace']}/{first['name']}"
+    edited = time.monotonic()
+    api.merge(path, {"spec": {"cpu": {"frequencyHz": 5}}})
+    eventually(lambda: operator.slots()[name]["frequencyHz"] == 5, "the edit", 60)
+    arrived = time.monotonic() - edited
+    shard = api.get(f"/api/v1/namespaces/{AGENTS}/configmaps/{shard_of(first['namespace'])}")
+    time.sleep(5)
+    before = _status_writes(plane)
+    time.sleep(60)
+    return [
+        Row(f"from its start to {count} policies Ready", settled, "s"),
+        Row("from an edit to the shard", arrived, "s"),
+        Row("an edit ships to a node", len(json.dumps(shard)) / 1e3, "kB", BUDGET_EDIT_KB),
+        Row("memory", rss, "MB", BUDGET_RSS_MB),
+        Row("memory in the end", _rss_mb(operator.pid), "MB", BUDGET_RSS_MB),
+        Row("status writes in a quiet minute", _status_writes(plane) - before, "", 0),
+    ]
+
+
+def _is_ready(item: Json) -> bool:
+    conditions: list[dict[str, Any]] = item.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _rss_mb(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+
+
+def _status_writes(plane: ControlPlane) -> int:
+    events = (json.loads(line) for line in plane.audit_log.read_text().splitlines())
+    return sum(
+        event["user"]["username"] == ACCOUNT
+        and event.get("objectRef", {}).get("subresource") == "status"
+        for event in events
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--policies", type=int, default=1000)
+    count = parser.parse_args().policies
+    with tempfile.TemporaryDirectory() as folder:
+        table = [*computing(count), *operating(count, Path(folder))]
+    print(render(table))
+    return any(row.verdict == "OVER" for row in table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
