@@ -1,5 +1,5 @@
 /** The page: one state (in the URL), one bar that says what is looked at, four views of it. */
-import { type ReactNode, useCallback, useEffect, useState } from "react";
+import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import type { LabelsAnswer, ProfileTypesAnswer, StatusAnswer } from "./api/answers";
 import { Empty } from "./components/empty";
 import { ExecutablesView } from "./components/executables_view";
@@ -82,10 +82,13 @@ export function App(): ReactNode {
     (listed.length === 0 || (picture.head?.total === 0 && onGraph && !state.base));
   const waiting = nothing && status.data?.newest === null;
   const pace = waiting ? WAITING_MS : state.live && !local ? LIVE_MS : 0;
+  // An answer that is slower than the pace must not be given up for the next question.
+  const busy = useRef(false);
+  busy.current = picture.loading || types.loading || status.loading;
   useEffect(() => {
     if (pace === 0) return;
     const timer = setInterval(() => {
-      if (!document.hidden) refresh();
+      if (!document.hidden && !busy.current) refresh();
     }, pace);
     return () => clearInterval(timer);
   }, [pace, refresh]);

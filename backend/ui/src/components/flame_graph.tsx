@@ -101,6 +101,10 @@ export function FlameGraph(props: Props): ReactNode {
   const drawNow = useRef(draw);
   drawNow.current = draw;
   useLayoutEffect(draw, [draw]);
+  // For whoever measures how long the first picture takes: browsers' tools and bench/page.py show it.
+  useEffect(() => {
+    performance.mark("flame graph", { detail: tree.size });
+  }, [tree]);
 
   /** Many events in one frame of the screen cost one painting. */
   const repaint = useCallback(() => {

@@ -1,6 +1,6 @@
 /** The view that engineers know: table and flame graph side by side, under one toolbar. */
 import { type ReactNode, useCallback, useDeferredValue, useMemo, useState } from "react";
-import { amount, share } from "../core/format";
+import { amount, count, share } from "../core/format";
 import { widthHint } from "../core/describe";
 import { fillsOf, legendOf } from "../core/legend";
 import { DIFF_STEPS, type Theme, diffColour, diffStep } from "../core/palette";
@@ -14,6 +14,7 @@ import { ACTIONS, type FrameAction } from "./frame_menu";
 import { FunctionTable } from "./function_table";
 import { Icon } from "./icons";
 import { Legend } from "./legend";
+import { Notice } from "./notice";
 import { SandwichView } from "./sandwich_view";
 import { Toolbar } from "./toolbar";
 
@@ -101,7 +102,6 @@ export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }:
     ? "Above: who called the function. Below: what it called. Widths are shares of its total"
     : widthHint(state.type, typeTitle, unit, compared);
 
-  const withTable = state.pane !== "flame" && table;
   return (
     <section className="flame-panel" aria-busy={picture.loading}>
       <Toolbar
@@ -139,7 +139,12 @@ export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }:
         </nav>
       )}
       <div className={`panes ${state.pane}`}>
-        {withTable && (
+        {state.pane !== "flame" && !table && (
+          <div className="table">
+            <Notice title="Loading functions" busy />
+          </div>
+        )}
+        {state.pane !== "flame" && table && (
           <FunctionTable
             data={table}
             matches={tableMatches}
@@ -157,34 +162,32 @@ export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }:
         )}
         {state.pane !== "table" && (
           <div className="flame-column">
-            {state.sandwich
-              ? sandwich &&
-                look && (
-                  <SandwichView
-                    sandwich={sandwich}
-                    theme={theme}
-                    align={state.align}
-                    lookOf={(half) => filler(half, look.fills, theme)}
-                    lit={lit}
-                    onAction={act}
-                  />
-                )
-              : tree &&
-                look && (
-                  <FlameGraph
-                    tree={tree}
-                    theme={theme}
-                    upward={state.orientation === "flame"}
-                    align={state.align}
-                    fillOf={look.fillOf}
-                    lit={lit}
-                    zoom={zoom}
-                    title={`${typeTitle}: ${amount(tree.value[0]!, unit)}`}
-                    onZoom={onZoom}
-                    onSelect={onSelect}
-                    onAction={onAction}
-                  />
-                )}
+            {state.sandwich && sandwich && look ? (
+              <SandwichView
+                sandwich={sandwich}
+                theme={theme}
+                align={state.align}
+                lookOf={(half) => filler(half, look.fills, theme)}
+                lit={lit}
+                onAction={act}
+              />
+            ) : !state.sandwich && tree && look ? (
+              <FlameGraph
+                tree={tree}
+                theme={theme}
+                upward={state.orientation === "flame"}
+                align={state.align}
+                fillOf={look.fillOf}
+                lit={lit}
+                zoom={zoom}
+                title={`${typeTitle}: ${amount(tree.value[0]!, unit)}`}
+                onZoom={onZoom}
+                onSelect={onSelect}
+                onAction={onAction}
+              />
+            ) : (
+              <Notice title="Loading the flame graph" busy />
+            )}
             <div className="details">
               {current > 0 && tree ? (
                 <>
@@ -211,7 +214,12 @@ export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }:
                   </span>
                 </>
               ) : (
-                <span className="hint">{hint}</span>
+                <span className="hint">
+                  {hint}
+                  {picture.pruned > 0 && !state.sandwich && (
+                    <> · {count(picture.pruned)} smaller frames not drawn</>
+                  )}
+                </span>
               )}
               <span className="spacer" />
               {look && <Legend entries={look.legend} theme={theme} compared={compared} />}

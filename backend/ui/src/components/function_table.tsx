@@ -143,7 +143,7 @@ export function FunctionTable(props: Props): ReactNode {
     );
   };
   return (
-    <div className={wide ? "table wide" : "table"} data-rows={order.length}>
+    <div className={`table ${wide ? "wide" : ""} ${compared ? "compared" : ""}`} data-rows={order.length}>
       <VirtualRows
         count={order.length}
         rowHeight={ROW}
@@ -152,6 +152,7 @@ export function FunctionTable(props: Props): ReactNode {
         columns={(wide ? 6 : 3) + (compared ? 1 : 0)}
         row={row}
         resetKey={`${sort}${descending}`}
+        reveal={picked === "" ? -1 : order.findIndex((at) => frames.id[rows.frame[at]!] === picked)}
       />
       {order.length === 0 && <p className="none">No function matches the search.</p>}
       {data.count > rows.frame.length && (

@@ -30,7 +30,7 @@ export function Icon({ name }: { name: keyof typeof PATHS }): ReactNode {
 
 export function Flame(): ReactNode {
   return (
-    <svg className="flame" viewBox="0 0 32 32" aria-hidden="true">
+    <svg className="logo" viewBox="0 0 32 32" aria-hidden="true">
       <rect x="2" y="23" width="28" height="6" rx="1.5" className="f1" />
       <rect x="2" y="15" width="19" height="6" rx="1.5" className="f2" />
       <rect x="23" y="15" width="7" height="6" rx="1.5" className="f3" />

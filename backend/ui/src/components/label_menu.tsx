@@ -40,14 +40,14 @@ export function LabelMenu({ known, ...props }: MenuProps): ReactNode {
   const { label, chosen } = props;
   if (known === 0 && chosen.length === 0) return null;
   const shown =
-    chosen.length === 0 ? "all" : chosen.length === 1 ? chosen[0] || "(none)" : `${chosen.length} chosen`;
+    chosen.length === 0 ? "" : chosen.length === 1 ? chosen[0] || "(none)" : `${chosen.length} chosen`;
   return (
     <Popover
       className={chosen.length > 0 ? "filter active" : "filter"}
       label={
         <>
           <span className="filter-label">{labelTitle(label)}</span>
-          <span className="filter-value">{shown}</span>
+          {shown && <span className="filter-value">{shown}</span>}
         </>
       }
     >

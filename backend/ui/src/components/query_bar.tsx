@@ -8,7 +8,7 @@ import type { Update } from "../state/use_page_state";
 import { Icon } from "./icons";
 import { LabelMenu, LabelValues, labelTitle } from "./label_menu";
 import { Popover } from "./popover";
-import { WindowPicker, windowTitle } from "./window_picker";
+import { WindowPicker } from "./window_picker";
 
 interface Props {
   state: PageState;
@@ -199,7 +199,6 @@ export function CompareBar({
           Selection as baseline
         </button>
       )}
-      <span className="hint">{windowTitle(base.window)}</span>
       <WindowPicker
         label="Window of the baseline"
         window={base.window}

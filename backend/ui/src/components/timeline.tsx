@@ -2,7 +2,7 @@
 import { type ReactNode, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { LabelsAnswer, TimelineAnswer } from "../api/answers";
 import { amount, clock, span } from "../core/format";
-import { type Theme, packageColour, runtimeSwatch } from "../core/palette";
+import { type Theme, seriesColour } from "../core/palette";
 import type { PageState } from "../core/page_state";
 import { resolve, selectionParameters } from "../core/selection";
 import { type TimelineScene, niceTop, paintTimeline, timeToX } from "../draw/timeline";
@@ -25,11 +25,7 @@ const HEIGHT = 84;
 function perBucket(value: number, unit: string, stepMs: number): string {
   if (unit !== "nanoseconds") return amount(value, unit);
   const cores = value / 1e6 / stepMs;
-  return `${cores >= 10 ? cores.toFixed(0) : cores.toFixed(cores >= 1 ? 1 : 2)} CPUs`;
-}
-
-function seriesColour(theme: Theme, label: string, by: string): string {
-  return by === "" ? runtimeSwatch(theme, "go") : packageColour(theme, label || "(none)");
+  return `${Number(cores.toFixed(cores >= 10 ? 0 : cores >= 1 ? 1 : 2))} CPUs`;
 }
 
 export function Timeline({ state, update, theme, tick, labels }: Props): ReactNode {
@@ -52,10 +48,7 @@ export function Timeline({ state, update, theme, tick, labels }: Props): ReactNo
 
   const scene = useMemo((): TimelineScene | null => {
     if (!data || width === 0) return null;
-    const series = data.series.map(({ label, values }) => ({
-      values,
-      colour: seriesColour(theme, label, state.by),
-    }));
+    const series = data.series.map(({ values }, rank) => ({ values, colour: seriesColour(theme, rank) }));
     if (data.rest) series.push({ values: data.rest, colour: theme === "light" ? "#c9cad0" : "#4a4c55" });
     const sums = (series[0]?.values ?? []).map((_, i) =>
       series.reduce((sum, one) => sum + (one.values[i] ?? 0), 0),
@@ -96,7 +89,7 @@ export function Timeline({ state, update, theme, tick, labels }: Props): ReactNo
               base: "#74b0ff",
             },
     };
-  }, [data, width, theme, state.by, state.brush, state.base, dragged]);
+  }, [data, width, theme, state.brush, state.base, dragged]);
 
   useLayoutEffect(() => {
     const context = canvas.current && scene && prepareCanvas(canvas.current, width, HEIGHT);
@@ -179,9 +172,9 @@ export function Timeline({ state, update, theme, tick, labels }: Props): ReactNo
         </label>
         {state.by && data && (
           <ul className="legend">
-            {data.series.map(({ label }) => (
+            {data.series.map(({ label }, rank) => (
               <li key={label}>
-                <span className="swatch" style={{ background: seriesColour(theme, label, state.by) }} />
+                <span className="swatch" style={{ background: seriesColour(theme, rank) }} />
                 {label || "(none)"}
               </li>
             ))}

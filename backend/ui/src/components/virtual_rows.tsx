@@ -14,6 +14,8 @@ interface Props {
   className?: string;
   /** Scrolled to its beginning when this changes. */
   resetKey: string;
+  /** A row that is to be seen; -1 = none. */
+  reveal?: number;
 }
 
 const SPARE = 6;
@@ -27,6 +29,7 @@ export function VirtualRows({
   row,
   className,
   resetKey,
+  reveal = -1,
 }: Props): ReactNode {
   const scroller = useRef<HTMLDivElement>(null);
   const { height } = useSize(scroller);
@@ -34,6 +37,13 @@ export function VirtualRows({
   useEffect(() => {
     if (scroller.current) scroller.current.scrollTop = 0;
   }, [resetKey]);
+  useEffect(() => {
+    const box = scroller.current;
+    if (!box || reveal < 0) return;
+    const at = reveal * rowHeight;
+    const room = box.clientHeight - 2 * rowHeight;
+    if (at < box.scrollTop || at > box.scrollTop + room) box.scrollTop = Math.max(0, at - room / 2);
+  }, [reveal, rowHeight]);
   const first = Math.max(0, Math.floor(top / rowHeight) - SPARE);
   const last = Math.min(count, Math.ceil((top + height) / rowHeight) + SPARE);
   const rows: ReactNode[] = [];

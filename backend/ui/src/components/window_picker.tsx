@@ -49,8 +49,11 @@ export function WindowPicker({ label, window, onChange }: Props): ReactNode {
       <Popover
         className={usual ? "custom" : "custom active"}
         align="right"
-        title="Custom window"
-        label={usual ? "Custom" : windowTitle(window)}
+        label={
+          <>
+            <span className="sr-only">Custom window:</span> {usual ? "Custom" : windowTitle(window)}
+          </>
+        }
       >
         {(close) => (
           <Custom

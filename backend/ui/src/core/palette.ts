@@ -105,6 +105,23 @@ export function packageColour(theme: Theme, name: string): string {
   return fill(theme, (hash % 24) * 15, hash & 0x100 ? 1 : 0.65, (hash >>> 10) % 3);
 }
 
+/** Colours of series in a timeline by rank: neighbours differ in hue and lightness. */
+const SERIES: readonly (readonly [hue: number, lightness: number])[] = [
+  [235, 0.62],
+  [60, 0.72],
+  [160, 0.6],
+  [320, 0.68],
+  [95, 0.78],
+  [280, 0.58],
+  [20, 0.64],
+  [195, 0.74],
+];
+
+export function seriesColour(theme: Theme, rank: number): string {
+  const [hue, lightness] = SERIES[rank % SERIES.length]!;
+  return oklch(theme === "light" ? lightness : lightness - 0.06, 0.115, hue);
+}
+
 /** Steps of the diff scale on each side of "no change". */
 export const DIFF_STEPS = 6;
 

@@ -39,11 +39,13 @@ export function ticks(from: number, to: number, width: number): number[] {
   return found;
 }
 
-/** The smallest of 1, 2, 5 × 10^n that is not below the value. */
+/** The smallest round number that is not below the value: some room above the bars, never half of the height. */
 export function niceTop(value: number): number {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((digit) => digit * power).find((candidate) => candidate >= value * (1 - 1e-9))!;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10]
+    .map((digit) => digit * power)
+    .find((candidate) => candidate >= value * (1 - 1e-9))!;
 }
 
 export function paintTimeline(context: CanvasRenderingContext2D, scene: TimelineScene): void {

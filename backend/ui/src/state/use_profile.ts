@@ -2,7 +2,7 @@
  * The picture of a selection: tree, function table and sandwich, from the backend or from a dropped file.
  * Views do not know which of the two it was.
  */
-import { useMemo } from "react";
+import { useMemo, useRef } from "react";
 import {
   type FlamegraphAnswer,
   type FunctionTable,
@@ -31,6 +31,7 @@ export interface Picture {
   table: FunctionTable | null;
   sandwich: Sandwich | null;
   head: Head | null;
+  /** Nodes that the backend left out because they are small. */
   pruned: number;
   error: ApiError | null;
   loading: boolean;
@@ -79,17 +80,24 @@ export function useServerPicture(
   const flame = useAnswer<FlamegraphAnswer, { tree: StackTree; head: Head; pruned: number }>(
     ready && want !== "table" && !state.sandwich ? "flamegraph" : null,
     query,
-    (wire) => ({ tree: readFlamegraph(wire), head: wire, pruned: wire.pruned.value }),
+    (wire) => ({ tree: readFlamegraph(wire), head: wire, pruned: wire.pruned.nodes }),
     tick,
   );
   const rows = new URLSearchParams(query);
   rows.set("limit", String(MOST_ROWS));
   rows.set("sort", state.sort);
   if (state.sort === "diff" && !state.base) rows.set("sort", "self");
+  // The page searches the rows it has; where the backend kept some back, it must search too. An expression is the page's own.
+  const search = state.search.trim();
+  const some = useRef(false);
+  if (some.current && search && !search.startsWith("/")) rows.set("search", search);
   const table = useAnswer<FunctionsAnswer, { table: FunctionTable; head: Head }>(
     ready && want !== "graph" ? "functions" : null,
     rows,
-    (wire) => ({ table: readFunctions(wire), head: wire }),
+    (wire) => {
+      if (!rows.has("search")) some.current = wire.more;
+      return { table: readFunctions(wire), head: wire };
+    },
     tick,
   );
   const around = new URLSearchParams(query);
