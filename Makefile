@@ -77,6 +77,9 @@ bench-agent: setup ## measure the agent against the budgets of the design
 bench-operator: setup ## measure the operator with 1,000 policies against a real API server
 	$(BIN)/python -m bench.reconcile
 
+bench-backend: setup ## measure the backend: decoding, inserting, queries at ten million rows
+	$(BIN)/python -m bench.backend
+
 clean: ## remove .venv, the built page and caches
 	rm -rf backend/ui/node_modules backend/flameherd_backend/static
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache
