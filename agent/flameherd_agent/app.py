@@ -81,16 +81,12 @@ class Engine:
         self.hierarchy = PidsHierarchy.discover()
         for name in lacking(LOST):
             log.warning("%s is missing: %s; %s", name, LOST[name], how_to_give([name]))
+        self.sampler = Sampler(
+            self.options.cache, cold_bytes_per_second=self.options.cold_bytes_per_second
+        )
         self.worker = WorkerClient(self.options.cache)
-        # It gets ready while the kernel side is being loaded.
+        # Ready when the first sample comes; not beside the compiler, which takes the memory of three workers.
         self.worker.start()
-        try:
-            self.sampler = Sampler(
-                self.options.cache, cold_bytes_per_second=self.options.cold_bytes_per_second
-            )
-        except BaseException:
-            self.worker.close()
-            raise
         self.slabs = SlabStore(self.sampler.loaded, self.options.max_slabs)
         self.executables = Executables(self.worker, self.slabs)
         self.interpreters = Interpreters(self.sampler.loaded, self.options.cache)
