@@ -9,7 +9,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix backend/ui --loglevel error
 UI_SOURCES := $(shell find backend/ui/src backend/ui/public backend/ui/index.html backend/ui/vite.config.ts -type f)
 UI_BUILT := backend/flameherd_backend/static/index.html
 
-.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent bench-operator clean
+.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent bench-backend bench-operator clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'

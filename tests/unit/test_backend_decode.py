@@ -340,6 +340,17 @@ def test_any_bytes_are_refused_or_decoded(body: bytes, gzipped: bool, is_json: b
         decoder().decode(body, gzipped=gzipped, is_json=is_json, epoch=0, namespaces=None, now=NOW)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"0", b"[]", b"null", b'"x"', b'{"resourceProfiles": 3}', b'{"dictionary": {"stackTable": [3]}}',
+     b'{"dictionary": {"linkTable": [{"traceId": "xy"}]}}', b'{"dictionary": {"linkTable": [{"traceId": 3}]}}',
+     b"[" * 5000, b'{"a":' * 3000],
+)  # fmt: skip
+def test_json_that_is_no_request_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused):
+        decoder().decode(body, gzipped=False, is_json=True, epoch=0, namespaces=None, now=NOW)
+
+
 VALID = request().SerializeToString()
 
 

@@ -105,9 +105,11 @@ def parse(data: bytes, is_json: bool) -> Any:
             raise Refused(f"the body is not an ExportProfilesServiceRequest: {error}") from error
     try:
         plain = _plain_ids(json.loads(data))
+        if not isinstance(plain, dict):
+            raise ValueError("it is no object")
         request = ExportProfilesServiceRequest()
         json_format.ParseDict(plain, request, ignore_unknown_fields=True)
-    except (ValueError, RecursionError, json_format.ParseError) as error:
+    except (ValueError, TypeError, RecursionError, json_format.ParseError) as error:
         raise Refused(
             f"the body is not the JSON of an ExportProfilesServiceRequest: {str(error)[:200]}"
         ) from error
