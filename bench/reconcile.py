@@ -94,7 +94,12 @@ def computing(count: int) -> list[Row]:
         Row(f"CPU to read {count} policies, once each", decoded, "s"),
         Row("CPU to work out the desired state", rendered, "s"),
         Row("CPU to work out every status", judged, "s"),
-        Row("one reconcile", rendered + judged, "s", BUDGET_RECONCILE_S),
+        Row(
+            "CPU of one reconcile, without the API server",
+            rendered + judged,
+            "s",
+            BUDGET_RECONCILE_S,
+        ),
     ]
 
 

@@ -119,7 +119,7 @@ class Api:
         )
 
 
-def eventually(look: Callable[[], T], what: str, timeout_s: float = 60) -> T:
+def eventually(look: Callable[[], T], what: str, timeout_s: float = 120) -> T:
     """The first true answer of `look`; fails with the last one."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -325,7 +325,7 @@ def test_a_killed_operator_goes_on_where_things_are(operator: Operator) -> None:
 def test_a_second_operator_waits_for_the_first(
     operator: Operator, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    second = Operator(control_plane, tmp_path, "--lease-duration", "2s")
+    second = Operator(control_plane, tmp_path, "--lease-duration", "6s")
     second.start()
     try:
         eventually(lambda: "another operator holds" in second.log.read_text(), "it waits")
