@@ -1,5 +1,6 @@
 """What one installation of the operator is told: where it works and what its agents run."""
 
+from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -33,8 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     service_account: str = "flameherd-agent"
     """The agents' account, made by the chart. It owns all that is made here, so that uninstalling
     the chart collects it."""
-    image: str = "ghcr.io/flameherd/flameherd-agent:latest"
-    """Of the agent, where a pool names none."""
+    image: str = f"flameherd/flameherd-agent:{version('flameherd-operator')}"
+    """Of the agent, where a pool names none: the operator's own version."""
     pull_secrets: tuple[str, ...] = ()
     idle_s: float = 60.0
     """How long there must be no policy before agents of a pool with `whenIdle: Remove` go."""
