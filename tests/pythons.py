@@ -4,6 +4,7 @@ pyenv's versions where they are, the interpreter of the tests, and the system's.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -24,10 +25,20 @@ class Python:
     build: str
     """Where it comes from: pyenv, debian."""
     include: Path
+    root: Path | None = None
+    """Where it runs by chroot; its executable lies below."""
 
     @property
     def name(self) -> str:
         return f"{self.build}-{'.'.join(map(str, self.version))}"
+
+    def command(self, program: Path) -> list[str]:
+        """What runs a program that lies beside others which it imports."""
+        if self.root is None:
+            return [str(self.executable), str(program)]
+        folder = self.root / "truth"
+        shutil.copytree(program.parent, folder, dirs_exist_ok=True)
+        return ["chroot", str(self.root), str(self.executable), f"/truth/{program.name}"]
 
 
 @cache

@@ -12,6 +12,7 @@ from flameherd_agent.recording import Recording
 
 from tests.ebpf.recorded import OPTIONS, STEP_S, needs_root, warm
 from tests.programs.running import Running, running_command
+from tests.python_roots import SUITES, NoRootError, rooted
 from tests.python_truth import PROGRAMS, wrong
 from tests.pythons import Python, missing, pythons
 from tests.truth import frames_of, render, samples_by_pid
@@ -62,9 +63,7 @@ def record(
     """Every program side by side until each used CPU time for `samples`."""
     with ExitStack() as stack:
         programs: list[Running] = [
-            stack.enter_context(
-                running_command([str(python.executable), str(PROGRAMS / f"{name}.py")], name)
-            )
+            stack.enter_context(running_command(python.command(PROGRAMS / f"{name}.py"), name))
             for name in names
         ]
         recording = stack.enter_context(
@@ -105,6 +104,20 @@ def test_stacks_are_the_known_chain(python: Python, name: str) -> None:
 def test_versions_that_are_not_here() -> None:
     if missing():
         pytest.skip(f"not on this machine: CPython {', '.join(missing())}")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("suite", "version"), SUITES)
+def test_other_releases_in_roots_of_their_own(suite: str, version: str) -> None:
+    """Stripped builds, other C libraries, and CPython 3.14."""
+    try:
+        python = rooted(suite, version)
+    except NoRootError as problem:
+        pytest.skip(str(problem))
+    for name, verdict in record(python, NAMES, SHORT, LIMIT_S).items():
+        assert verdict.samples >= SHORT, (name, verdict.describe())
+        allowed = max(FORGIVEN, (1 - SHARE) * verdict.samples)
+        assert verdict.samples - verdict.right <= allowed, (name, verdict.describe())
 
 
 @pytest.mark.soak
