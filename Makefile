@@ -9,7 +9,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix backend/ui --loglevel error
 UI_SOURCES := $(shell find backend/ui/src backend/ui/public backend/ui/index.html backend/ui/vite.config.ts -type f)
 UI_BUILT := backend/flameherd_backend/static/index.html
 
-.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent bench-backend bench-operator clean
+.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent bench-backend bench-operator clean runtimes
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ fuzz: setup ## fuzz the readers of hostile input, FUZZ_SECONDS for each of FUZZ_
 
 test-kernels: setup ## boot older kernels under qemu and unwind there
 	$(BIN)/pytest tests/kernels --kernels
+
+runtimes: setup ## run the truth programs of the runtimes everywhere; write the table of docs/runtimes
+	$(BIN)/python -m tests.runtimes
 
 bench-agent: setup ## measure the agent against the budgets of the design
 	$(BIN)/python -m bench.agent
