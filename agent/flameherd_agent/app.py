@@ -205,11 +205,11 @@ class Engine:
         return self.drain.flip()
 
     def profiles(self, interval: Interval) -> list[ResourceProfiles]:
-        """Name and label an interval, once the names of new executables have been made."""
+        """Name and label an interval, once the executables that its stacks go through have names."""
         self.kernel_names.refresh()
         until = time.monotonic() + _NAMES_WAIT_S
-        wanted = self.executables.naming  # what comes later belongs to the next interval
-        while wanted & self.executables.naming and time.monotonic() < until:
+        wanted = interval.executables() if self.executables.naming else set()
+        while self.executables.hurry(wanted) and time.monotonic() < until:
             self.step(_BUSY_POLL_S)
         labels = {slot: selection.labels for slot, selection in self._slots.items()}
         return self._assembler.assemble(interval, self.sampler.periods_ns, labels)

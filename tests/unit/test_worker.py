@@ -296,6 +296,18 @@ def test_stubs_without_lazy_binding_have_names(client: WorkerClient) -> None:
     assert lines[0].function.endswith("@plt")
 
 
+def test_names_in_a_hurry_come_first(client: WorkerClient) -> None:
+    (answer,) = ask(client, LIBC)
+    numbers = [client.submit_names(request_for(LIBC), answer.content_key) for _ in range(6)]
+    client.hurry({numbers[-1], numbers[3]})
+    names: list[NamesAnswer] = []
+    names_of(client, [], names)
+    order = [name.request for name in names]
+    assert sorted(order) == numbers
+    # The first was on its way already.
+    assert [n for n in order if n != numbers[0]][:2] == [numbers[3], numbers[-1]]
+
+
 def test_ranges() -> None:
     assert without([(0, 100)], [(10, 20), (15, 30), (90, 200)]) == [(0, 10), (30, 90)]
     assert without([(0, 10), (5, 20)], []) == [(0, 10), (10, 20)]

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from flameherd_agent.interpreters.runtime import Interpreters
 from flameherd_agent.interpreters.words import align
-from flameherd_agent.kernel.abi import CountKey, CountValue, Outcome, StackRecord
+from flameherd_agent.kernel.abi import CountKey, CountValue, FrameKind, Outcome, StackRecord
 from flameherd_agent.kernel.ringbuf import RingBuffer, record_struct
 from flameherd_agent.kernel.sampler import Sampler
+from flameherd_agent.pipeline.naming import EXECUTABLE_MASK, EXECUTABLE_SHIFT
 from flameherd_agent.process.table import ColdSample
-from flameherd_agent.types import Pid, SlotId, Tid
+from flameherd_agent.types import ExecutableId, Pid, SlotId, Tid
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283}
@@ -104,6 +105,20 @@ class Interval:
                     comm.decode(errors="replace"),
                 )
                 yield sample, count
+
+    def executables(self) -> set[ExecutableId]:
+        """The executables that the stacks go through, and perhaps numbers that are none."""
+        stacks = [np.array(key.stack.user, np.uint64) for key in self.cold]
+        for record in self.definitions.values():
+            head = _HEAD.unpack_from(record)
+            at = _HEAD.size + 8 * head[_KERNEL_FRAMES]
+            stacks.append(np.frombuffer(record, np.uint64, head[_USER_FRAMES], at))
+        if not stacks:
+            return set()
+        words = np.concatenate(stacks)
+        native = words[words >> np.uint64(60) == FrameKind.NATIVE]
+        numbers = np.unique(native >> np.uint64(EXECUTABLE_SHIFT)) & np.uint64(EXECUTABLE_MASK)
+        return set(map(ExecutableId, numbers.tolist()))
 
     def add_counts(self, keys: NDArray[Any], values: NDArray[Any]) -> None:
         """Take a batch of the count map."""

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 CACHED_LOCATIONS: Final = 15_000
 """Of one generation. A location takes some 540 bytes, with its names."""
-_EXECUTABLE_SHIFT: Final = 40
-_EXECUTABLE_MASK: Final = (1 << 20) - 1
+EXECUTABLE_SHIFT: Final = 40
+EXECUTABLE_MASK: Final = (1 << 20) - 1
 _ADDRESS_MASK: Final = (1 << 40) - 1
 _RAW_MASK: Final = (1 << 56) - 1
 
@@ -110,7 +110,7 @@ class Namer:
         return Location(FrameType.NATIVE, address, None, (line,) if line is not None else ())
 
     def _executable(self, word: int) -> Executable | None:
-        return self._executables.get(ExecutableId((word >> _EXECUTABLE_SHIFT) & _EXECUTABLE_MASK))
+        return self._executables.get(ExecutableId((word >> EXECUTABLE_SHIFT) & EXECUTABLE_MASK))
 
     def _names_due(self, word: int) -> bool:
         executable = self._executable(word)

@@ -161,9 +161,15 @@ class Executables:
         return changed
 
     @property
-    def naming(self) -> set[int]:
-        """Requests for names that are under way."""
-        return set(self._naming)
+    def naming(self) -> bool:
+        """Whether names are being made."""
+        return bool(self._naming)
+
+    def hurry(self, wanted: set[ExecutableId]) -> bool:
+        """Have these executables named before others. Returns whether one of them is not named yet."""
+        due = [number for number, executable in self._naming.items() if executable.id in wanted]
+        self._worker.hurry(due)
+        return bool(due)
 
     def _take(self, executable: Executable, request: FileRequest, answer: FileAnswer) -> None:
         if answer.error:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -153,6 +153,12 @@ class WorkerClient:
             lambda answer: self._answers.append(names_answer(number, answer)),
             urgent=False,
         )
+
+    def hurry(self, numbers: Collection[int]) -> None:
+        """Send these requests for names before the others."""
+        if numbers and self._later:
+            wanted = frozenset(numbers)
+            self._later = deque(sorted(self._later, key=lambda call: call.number not in wanted))
 
     def call(
         self,
