@@ -47,18 +47,6 @@ export function App(): ReactNode {
     (wire) => wire,
     tick,
   );
-  const status = useAnswer<StatusAnswer, StatusAnswer>(
-    local ? null : "status",
-    new URLSearchParams(),
-    (wire) => wire,
-    tick,
-  );
-  const labels = useAnswer<LabelsAnswer, LabelsAnswer>(
-    state.type && !local ? "labels" : null,
-    plainParameters({ ...state, filters: [], path: [], brush: null }),
-    (wire) => wire,
-    tick,
-  );
   const listed = types.data?.types ?? [];
   const firstType = listed[0]?.id ?? "";
   useEffect(() => {
@@ -80,6 +68,19 @@ export function App(): ReactNode {
     !local &&
     types.data !== null &&
     (listed.length === 0 || (picture.head?.total === 0 && onGraph && !state.base));
+  // The picture first: what only menus and messages need is asked for when it is there.
+  const status = useAnswer<StatusAnswer, StatusAnswer>(
+    nothing ? "status" : null,
+    new URLSearchParams(),
+    (wire) => wire,
+    tick,
+  );
+  const labels = useAnswer<LabelsAnswer, LabelsAnswer>(
+    state.type && !local && (picture.head || !onGraph) ? "labels" : null,
+    plainParameters({ ...state, filters: [], path: [], brush: null }),
+    (wire) => wire,
+    tick,
+  );
   const waiting = nothing && status.data?.newest === null;
   const pace = waiting ? WAITING_MS : state.live && !local ? LIVE_MS : 0;
   // An answer that is slower than the pace must not be given up for the next question.
