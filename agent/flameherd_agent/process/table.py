@@ -44,7 +44,7 @@ HOLD_NS: Final = 20_000_000_000
 FRESH_NS: Final = 2_000_000_000
 """So long after a change of mappings, code that the kernel side does not know may be newer than its mappings."""
 
-SWAPPED_NS: Final = 10_000_000_000
+SWAPPED_NS: Final = 300_000_000_000
 """A process that put a library in another's place is unwound here for so long: the kernel side would go by the old
 mapping until the agent has taken note of the new one, and give its functions the names of the old one's."""
 
