@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 DEFAULT_CACHE: Final = Path("/var/cache/flameherd")
 _EVENTS_PERIOD_S: Final = 0.25
 """The event stream is read at least this often."""
+_YOUNG_PERIOD_S: Final = 0.05
+"""Stacks are looked at this often while a process that runs an interpreter is new."""
 _EVENTS_PAUSE_S: Final = 0.01
 """And at most this often: a storm of events does not wake the agent for each."""
 _HOUSEKEEPING_S: Final = 2.0
@@ -170,6 +172,9 @@ class Engine:
             # They wait for the events that happened before them.
             self._next_events = min(self._next_events, now + _EVENTS_PAUSE_S)
         wait = min(timeout, self._next_events - now, self._next_housekeeping - now)
+        if self.interpreters.young:
+            # A short-lived process's functions are to be read before it ends.
+            wait = min(wait, _YOUNG_PERIOD_S)
         self._watch_worker()
         ready = self._selector.select(max(0.0, wait))
         if ready and timeout:

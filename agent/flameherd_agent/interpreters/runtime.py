@@ -40,6 +40,7 @@ MAX_CODES: Final = 20_000
 """Functions whose names and lines are kept, over all processes."""
 MAX_LOCATIONS: Final = 60_000
 _RETRY_FIRST_S: Final = 0.02
+_YOUNG_S: Final = 3.0
 _RETRY_MOST_S: Final = 5.0
 
 
@@ -88,6 +89,7 @@ class Interpreters:
         self._attached: dict[int, _Attachment] = {}  # by cookie
         self._codes: dict[tuple[int, int, int], Code] = {}
         self._locations: dict[tuple[int, int, int], Location] = {}
+        self._young_until = 0.0
         self.refused: Counter[str] = Counter()
         """{reason: processes whose interpreter is not unwound}"""
         self.unnamed: Counter[str] = Counter()
@@ -104,6 +106,7 @@ class Interpreters:
             if not files:
                 return NATIVE
             attachment = self._attached[cookie] = _Attachment(pid, *files[0])
+            self._young_until = time.monotonic() + _YOUNG_S
             self._try(attachment)
         if attachment.layout is None:
             return NATIVE
@@ -113,6 +116,11 @@ class Interpreters:
         """Whether a process runs an interpreter that is known."""
         attachment = self._attached.get(cookie)
         return attachment is not None and not attachment.refused
+
+    @property
+    def young(self) -> bool:
+        """Whether a process has been attached to lately: many live for a moment only."""
+        return time.monotonic() < self._young_until
 
     def forget(self, cookie: int) -> None:
         """The process is gone; what is named stays until room is needed."""
