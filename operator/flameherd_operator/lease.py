@@ -47,7 +47,7 @@ class Lease:
         """Returns when the Lease is ours."""
         told = False
         while not await asyncio.to_thread(self.attempt):
-            if not told:
+            if not told and self._seen[0] is not None:
                 logger.info("waiting: another operator holds the Lease %s", NAME)
                 told = True
             await asyncio.sleep(self._duration_s / _RENEWALS)
@@ -70,9 +70,9 @@ class Lease:
         try:
             held = self._write(asked_at)
         except ApiFailure as error:
-            if error.code not in (0, 404, 409) and error.code < 500:
-                raise
-            logger.debug("Lease: %s", error)
+            # Also a refusal passes: an API server that has just begun knows no rights yet.
+            expected = error.code in (0, 404, 409) or error.code >= 500
+            logger.log(logging.DEBUG if expected else logging.WARNING, "Lease: %s", error)
             return False
         if held:
             self._seen = (None, 0.0)

@@ -16,10 +16,11 @@ class Stored:
         self.object: dict[str, Any] | None = None
         self.version = 0
         self.away = False
+        self.code = 0
 
     def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         if self.away:
-            raise ApiFailure(0, path, "no answer")
+            raise ApiFailure(self.code, path, "no")
         if method == "GET":
             if self.object is None:
                 raise ApiFailure(404, path, "not found")
@@ -106,8 +107,11 @@ def test_who_cannot_renew_ends_before_another_can_begin() -> None:
         asyncio.run(first.keep())
 
 
-def test_a_short_outage_is_ridden_out() -> None:
+@pytest.mark.parametrize("code", [0, 403, 500, 503])
+def test_a_short_outage_is_ridden_out(code: int) -> None:
+    """403: an API server that has just begun has not read the roles yet."""
     stored, clock, first, _ = pair()
+    stored.code = code
     assert first.attempt()
     stored.away = True
     clock.now += 5
