@@ -30,7 +30,7 @@ FLAGS = [
 """Nothing of the browser itself asks anybody else; every launch has a profile folder of its own."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not installed: `make setup` installs it")
@@ -40,7 +40,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBackend]:
     """A backend with twelve minutes of a shop's profiles."""
     with RunningBackend(tmp_path_factory.mktemp("shop") / "store") as backend:

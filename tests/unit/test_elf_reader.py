@@ -11,7 +11,7 @@ from flameherd_agent.elf.identity import htlhash, identify
 from flameherd_agent.elf.reader import SHF_COMPRESSED, ElfFile
 from flameherd_agent.errors import ElfError
 from flameherd_agent.unwind.build import build_table
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.elf_files import EH_FRAME, TEXT, Part, eh_frame, eh_frame_file, elf_file
@@ -138,6 +138,7 @@ SAMPLE = eh_frame_file([(TEXT, 64, bytes([0x41, 0x0E, 16, 0x86, 2])), (TEXT + 64
 
 
 @settings(max_examples=300, deadline=None)
+@example(changes=[(87, 128)], length=0)  # code at an address beyond 2^63
 @given(
     changes=st.lists(
         st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=12

@@ -22,6 +22,9 @@ from flameherd_agent.unwind.eh_frame import (
 from flameherd_agent.unwind.rules import RuleSet
 from flameherd_agent.unwind.table import UnwindTable
 
+MAX_ADDRESS = 1 << 56
+"""User space of every 64-bit machine ends below it (x86-64 with five-level page tables)."""
+
 
 class RowSource(NamedTuple):
     """Rows from elsewhere: from file address `pcs[i]` on, `rules[i]` holds. Sorted by pc.
@@ -37,12 +40,15 @@ class RowSource(NamedTuple):
 def code_range(elf: ElfFile) -> tuple[int, int]:
     """(lowest, one past the highest) file address of the executable segments.
 
-    Raises `ElfError` for a file without any, which cannot be running.
+    Raises `ElfError` for a file without any, or with one beyond user space: it cannot be running.
     """
     code = [s for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X and s.memsz]
     if not code or elf.type not in (ET_EXEC, ET_DYN):
         raise ElfError("no executable segment: neither a program nor a shared library")
-    return min(s.vaddr for s in code), max(s.vaddr + s.memsz for s in code)
+    base, limit = min(s.vaddr for s in code), max(s.vaddr + s.memsz for s in code)
+    if limit > MAX_ADDRESS:
+        raise ElfError(f"code up to {limit:#x}: no process can map it")
+    return base, limit
 
 
 def build_table(elf: ElfFile, extra: Sequence[RowSource] = ()) -> UnwindTable:
