@@ -69,3 +69,17 @@ def test_what_is_ready_at_once_is_not_copied() -> None:
     (back,), _ = held.take(lambda _: True)
     assert not back.shrunk
     assert held.bytes == 0
+
+
+def test_nothing_is_dropped_for_the_room_of_what_leaves() -> None:
+    held = HeldSamples(limit_bytes=8 * PAGE)
+    for number in range(4):
+        held.add(cold(os.urandom(PAGE), owner=("old", number)))
+    assert held.take(lambda _: False) == ([], 0)
+    for number in range(4):
+        held.add(cold(os.urandom(PAGE), owner=("new", number)))
+    taken, dropped = held.take(lambda sample: sample.owner[0] == "old")
+    assert len(taken) == 4
+    assert all(len(sample.stack()) == PAGE for sample in taken)
+    assert dropped == 0
+    assert len(held) == 4

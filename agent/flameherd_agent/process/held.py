@@ -99,12 +99,13 @@ class HeldSamples:
                 if not held.shrunk:
                     self._keep(held)
         self._queue = waiting
+        # First, so that nothing is dropped for the room of what leaves; those keep their pages themselves.
+        for held in taken:
+            self._release(held)
         dropped = 0
         while self.bytes > self._limit:
             self._release(self._queue.popleft())
             dropped += 1
-        for held in taken:
-            self._release(held)
         return taken, dropped
 
     def _keep(self, held: Held) -> None:
