@@ -75,8 +75,8 @@ class PoolNodes(Model, frozen=True):
     ready: Annotated[Count, Meta(description="Nodes whose agent is sampling.")]
 
 
-class ProfilingPolicyStatus(Model, frozen=True):
-    """What became of a ProfilingPolicy."""
+class PolicyStatus(Model, frozen=True):
+    """What the statuses of both kinds of policy begin with."""
 
     observed_generation: Annotated[
         Generation | None, Meta(description="The `metadata.generation` that this was said of.")
@@ -84,20 +84,19 @@ class ProfilingPolicyStatus(Model, frozen=True):
     conditions: Annotated[
         Conditions, Meta(description="`Ready`, `Accepted`, `ResolvedRefs`, `Programmed`.")
     ] = ()
+
+
+class ProfilingPolicyStatus(PolicyStatus, frozen=True):
+    """What became of a ProfilingPolicy."""
+
     effective: Annotated[
         Effective | None, Meta(description="What defaults and ceilings make of the policy.")
     ] = None
 
 
-class ClusterProfilingPolicyStatus(Model, frozen=True):
+class ClusterProfilingPolicyStatus(PolicyStatus, frozen=True):
     """What became of a ClusterProfilingPolicy."""
 
-    observed_generation: Annotated[
-        Generation | None, Meta(description="The `metadata.generation` that this was said of.")
-    ] = None
-    conditions: Annotated[
-        Conditions, Meta(description="`Ready`, `Accepted`, `ResolvedRefs`, `Programmed`.")
-    ] = ()
     effective: Annotated[
         Effective | None, Meta(description="What ceilings make of `host`; absent = `host` is off.")
     ] = None
