@@ -34,7 +34,7 @@ def spare_arrays() -> None:
 
 def main() -> None:
     """Runs until libFuzzer ends the process."""
-    with atheris.instrument_imports(include=["flameherd_agent", "tests.fuzz"]):
+    with atheris.instrument_imports(include=["flameherd_agent", "flameherd_backend", "tests.fuzz"]):
         from flameherd_agent.worker.limits import MemoryLimit
 
         from tests.fuzz.registry import TARGETS

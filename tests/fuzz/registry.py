@@ -1,6 +1,13 @@
 """All targets by name."""
 
-from tests.fuzz import cfi_target, elf_targets, index_targets, text_targets, unwinder_target
+from tests.fuzz import (
+    backend_targets,
+    cfi_target,
+    elf_targets,
+    index_targets,
+    text_targets,
+    unwinder_target,
+)
 from tests.fuzz.target import Target
 
 _ELF_WORDS = (b"\x7fELF\x02\x01\x01", b"\x50\xe5\x74\x64", b"ZLIB", b".gnu_debugdata\0")
@@ -34,5 +41,11 @@ TARGETS = {
                index_targets.table_seeds, 4096),
         Target("copied", "copied stacks: unwind/copied.py against bpf/lib", unwinder_target.copied,
                unwinder_target.seeds, 4096),
+        Target("otlp", "OTLP profiles as the backend decodes them", backend_targets.otlp,
+               backend_targets.otlp_seeds, 8192),
+        Target("otlp_json", "the same as JSON", backend_targets.otlp_json,
+               backend_targets.json_seeds, 16 << 10, (b'"values":["', b'"stackIndex":', b"null")),
+        Target("gunzip", "compressed bodies", backend_targets.gzipped,
+               backend_targets.gzip_seeds, 4096, (b"\x1f\x8b\x08", b"\x78\x9c")),
     )
 }  # fmt: skip
