@@ -28,9 +28,11 @@ $(VENV)/.runs: $(SETUP)
 ui: $(UI_BUILT) ## build the page that the backend serves (quick when nothing changed)
 
 $(UI_BUILT): backend/ui/node_modules/.ready $(UI_SOURCES)
+	@echo "setup: building the page"
 	@$(NPM) run --silent build -- --logLevel warn
 
 backend/ui/node_modules/.ready: backend/ui/package.json backend/ui/package-lock.json | $(VENV)/.runs
+	@echo "setup: npm packages of the page"
 	@$(NPM) ci --silent && touch $@
 
 up: $(VENV)/.runs ui ## profile this machine and print the address of the page
