@@ -15,7 +15,7 @@ from flameherd_policy.durations import parse_duration
 
 from flameherd_agent.app import DEFAULT_CACHE, EngineOptions
 from flameherd_agent.errors import UsageError
-from flameherd_agent.pipeline.formats import EXTENSIONS, LABELLED, write_profile
+from flameherd_agent.pipeline.formats import LABELLED, check_path, write_profile
 from flameherd_agent.pipeline.frames import executables, with_process_roots
 from flameherd_agent.recording import Recording, RecordingResult
 
@@ -99,14 +99,7 @@ def _check(arguments: argparse.Namespace) -> None:
     ways = [bool(arguments.pid), bool(arguments.container), arguments.all, bool(arguments.command)]
     if sum(ways) != 1:
         raise UsageError("name one of --pid, --container, --all or -- COMMAND to profile")
-    if not str(arguments.output).endswith(tuple(EXTENSIONS)):
-        raise UsageError(
-            f"--output {arguments.output}: the file must end in {', '.join(EXTENSIONS)}"
-        )
-    if not arguments.output.parent.is_dir():
-        raise UsageError(
-            f"--output {arguments.output}: there is no folder {arguments.output.parent}"
-        )
+    check_path(arguments.output)
     for pid in arguments.pid:
         if not Path(f"/proc/{pid}").exists():
             raise UsageError(f"--pid {pid}: there is no such process")
