@@ -1,4 +1,5 @@
-"""crds/*.yaml and docs/reference/kubernetes.md from the structs of `flameherd_policy`.
+"""crds/*.yaml, the chart's copies and docs/reference/kubernetes.md from the structs of
+`flameherd_policy`.
 
 The structs say types, bounds, defaults, sentences and CEL rules; here they become the structural
 schema that the API server takes. What a schema cannot hold is a TypeError of this module, so that
@@ -25,6 +26,8 @@ from flameherd_policy.rules import Rule
 
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ROOT / "crds"
+CHART_CRDS = ROOT / "charts/flameherd/files/crds"
+"""The same files: a chart cannot ship what is outside of it."""
 REFERENCE = ROOT / "docs/reference/kubernetes.md"
 
 Schema = dict[str, Any]
@@ -44,6 +47,7 @@ def generate() -> dict[Path, str]:
         CRDS / f"{GROUP}_{resource.plural}.yaml": _CRD_HEAD + _yaml(crd(resource))
         for resource in RESOURCES
     }
+    files |= {CHART_CRDS / path.name: content for path, content in files.items()}
     files[REFERENCE] = reference()
     return files
 

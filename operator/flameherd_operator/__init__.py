@@ -7,6 +7,7 @@ lease       one operator at a time
 client      the API server: server-side apply, reads that no watch does
 render/     observed state → desired state; pure
 status      what became of each object → its conditions; pure
+defaults    the objects that an installation's values ask for
 ceilings    which limits and defaults hold in a namespace; pure
 observed, verdict, settings, errors   plain data
 """

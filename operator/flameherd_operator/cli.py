@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from flameherd_policy.durations import Duration
+from flameherd_policy.errors import PolicyError
 from flameherd_policy.resources import RESOURCES
 
 from flameherd_operator.client import Client, connect
+from flameherd_operator.defaults import read as read_defaults
 from flameherd_operator.errors import ApiFailure, OperatorError
 from flameherd_operator.handlers import Watches
 from flameherd_operator.lease import Lease
@@ -63,6 +65,11 @@ def parser() -> argparse.ArgumentParser:
             option, type=Duration.parse, default=default, metavar="DURATION",
             help=f"{what} (default: {default})",
         )  # fmt: skip
+    made.add_argument(
+        "--defaults", type=Path, metavar="FILE",
+        help="the AgentPool and ClusterProfilingPolicy `default`, to be kept so "
+        "(without: an AgentPool where there is none)",
+    )  # fmt: skip
     made.add_argument("--liveness", metavar="URL", help="such as http://0.0.0.0:8080/healthz")
     made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return made
@@ -76,23 +83,29 @@ def run(arguments: argparse.Namespace) -> int:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if arguments.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(arguments.kubeconfig)  # kopf reads no other
-    settings = Settings(
+    try:
+        settings = settings_of(arguments)
+        asyncio.run(operate(settings, arguments.kubeconfig, arguments.liveness))
+    except (OperatorError, PolicyError) as error:
+        logger.error("%s", error)
+        return 1
+    return 0
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The command line's. Raises `PolicyError`."""
+    return Settings(
         namespace=arguments.namespace,
         agents_namespace=arguments.agents_namespace,
         service_account=arguments.service_account,
         image=arguments.image,
         pull_secrets=tuple(arguments.pull_secret),
+        defaults=None if arguments.defaults is None else read_defaults(arguments.defaults),
         idle_s=arguments.idle_after.seconds,
         lease_s=arguments.lease_duration.seconds,
         resync_s=arguments.resync_every.seconds,
         secrets_s=arguments.secrets_every.seconds,
     )
-    try:
-        asyncio.run(operate(settings, arguments.kubeconfig, arguments.liveness))
-    except OperatorError as error:
-        logger.error("%s", error)
-        return 1
-    return 0
 
 
 async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | None) -> None:

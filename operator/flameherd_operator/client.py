@@ -115,6 +115,13 @@ class Client:
             if error.code not in (404, 409):
                 raise
 
+    def apply_default(self, document: Mapping[str, Any]) -> Json:
+        """Make a cluster-wide object of ours be so; returns it as it is now."""
+        resource = next(r for r in RESOURCES if r.kind == document["kind"])
+        path = f"{_path(resource)}/{quote(document['metadata']['name'])}"
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return self.request("PATCH", path, document, query=query, content=_APPLY)
+
     def create_pool(self, name: str) -> None:
         """An AgentPool with nothing but defaults, unless there is one of that name."""
         resource = next(r for r in RESOURCES if r.kind == "AgentPool")

@@ -22,6 +22,7 @@ import msgspec
 from flameherd_policy.resources import RESOURCES
 
 from flameherd_operator.client import Client, list_path
+from flameherd_operator.defaults import identity, to_apply
 from flameherd_operator.errors import ApiFailure, WatchSilent
 from flameherd_operator.observed import (
     ClusterPolicy,
@@ -36,7 +37,7 @@ from flameherd_operator.render.agents import daemonset_name
 from flameherd_operator.render.desired import Desired, desired
 from flameherd_operator.render.exports import secrets_of
 from flameherd_operator.render.shards import shard_of
-from flameherd_operator.settings import DEFAULT_POOL, PLURALS, Settings
+from flameherd_operator.settings import DEFAULT_NAME, PLURALS, Settings
 from flameherd_operator.status import differs, status_of
 from flameherd_operator.verdict import Outcome, Verdict
 
@@ -74,6 +75,8 @@ class Reconciler:
         self._secrets: dict[SecretId, tuple[float, SecretData]] = {}
         self._applied: dict[tuple[str, str], tuple[str, str]] = {}
         """(kind, name) → (hash of what we wrote, its resourceVersion then)."""
+        self._defaulted: dict[str, tuple[str, int]] = {}
+        """Kind → (uid, generation) of its default when we wrote it."""
         self._gone: set[str] = set()
         self._unseen: set[str] = set()
         self._stopped = threading.Event()
@@ -124,11 +127,10 @@ class Reconciler:
         if started - self._listed_at >= self._settings.resync_s:
             self._list(watched)
         inputs = self._inputs(watched)
-        if not inputs.pools:
-            self._client.create_pool(DEFAULT_POOL)  # its event brings us back
+        failed = self._make_defaults(inputs)  # their events bring us back
         wanted = desired(inputs, self._settings)
         wanted = self._when_idle(wanted, inputs, watched)
-        failed = self._write(wanted, inputs.owned)
+        failed |= self._write(wanted, inputs.owned)
         self._write_statuses(inputs, wanted, failed)
         self.last_success = time.monotonic()
         took = self.last_success - started
@@ -225,6 +227,22 @@ class Reconciler:
                 self._client.remove, old.kind, place, old.name, old.uid
             )
         return dict(_failures(tasks))
+
+    def _make_defaults(self, inputs: Inputs) -> dict[tuple[str, str], str]:
+        """(kind, name) → what failed; a default that is refused harms nothing else."""
+        if self._settings.defaults is None:
+            if not inputs.pools:
+                self._client.create_pool(DEFAULT_NAME)
+            return {}
+        failed = {}
+        seen: tuple[Pool | ClusterPolicy, ...] = (*inputs.pools, *inputs.clusters)
+        for document in to_apply(self._settings.defaults, seen, self._defaulted):
+            kind = document["kind"]
+            try:
+                self._defaulted[kind] = identity(self._client.apply_default(document))
+            except ApiFailure as error:
+                failed[kind, DEFAULT_NAME] = str(error)
+        return failed
 
     def _submit(
         self, write: Callable[..., None], *arguments: object

@@ -1,7 +1,7 @@
 """What one installation of the operator is told: where it works and what its agents run."""
 
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,7 +21,10 @@ SHARD_KEY: Final = "config.json.z"
 EXPORT_SECRET: Final = "flameherd-export"  # noqa: S105 a name
 EXPORT_PATH: Final = "/var/run/flameherd/export"
 """Where agents see the export Secret's files."""
-DEFAULT_POOL: Final = "default"
+DEFAULT_NAME: Final = "default"
+"""Name of the AgentPool and of the ClusterProfilingPolicy that we make."""
+Document = dict[str, Any]
+"""A whole object as it is written."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     image: str = f"flameherd/flameherd-agent:{version('flameherd-operator')}"
     """Of the agent, where a pool names none: the operator's own version."""
     pull_secrets: tuple[str, ...] = ()
+    defaults: tuple[Document, ...] | None = None
+    """Objects to keep as they are here; None = an AgentPool, where there is none."""
     idle_s: float = 60.0
     """How long there must be no policy before agents of a pool with `whenIdle: Remove` go."""
     lease_s: float = 15.0

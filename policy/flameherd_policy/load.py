@@ -32,6 +32,10 @@ KINDS: Final[dict[str, type[Model]]] = {
 
 def load_file(path: Path) -> list[Model]:
     """Every document of a file; raises `PolicyError` with every problem of every document."""
+    return load_text(_read(path), str(path))
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -39,7 +43,12 @@ def load_file(path: Path) -> list[Model]:
         raise PolicyError([Problem("", f"cannot be read: {error.strerror}", str(path))]) from error
     if len(data) > MAX_FILE_BYTES:
         raise PolicyError([Problem("", f"is larger than {MAX_FILE_BYTES >> 20} MiB", str(path))])
-    return load_text(data, str(path))
+    return data
+
+
+def parse_file(path: Path) -> list[Any]:
+    """Every document of a file as it is written, None for an empty one; raises like `load_file`."""
+    return _parse(_read(path), str(path))
 
 
 def load_text(data: bytes, name: str) -> list[Model]:
