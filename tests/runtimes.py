@@ -6,8 +6,9 @@
 import sys
 from pathlib import Path
 
+from tests.debian_roots import NoRootError
 from tests.ebpf.test_truth_cpython import FREQUENCY_HZ, LIMIT_S, NAMES, record
-from tests.python_roots import SUITES, NoRootError, rooted
+from tests.python_roots import SUITES, rooted
 from tests.pythons import pythons
 
 SAMPLES = 500

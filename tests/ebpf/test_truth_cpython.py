@@ -10,9 +10,10 @@ import pytest
 from flameherd_agent.model import Sample
 from flameherd_agent.recording import Recording
 
+from tests.debian_roots import NoRootError
 from tests.ebpf.recorded import OPTIONS, STEP_S, needs_root, warm
 from tests.programs.running import Running, running_command
-from tests.python_roots import SUITES, NoRootError, rooted
+from tests.python_roots import SUITES, rooted
 from tests.python_truth import PROGRAMS, wrong
 from tests.pythons import Python, missing, pythons
 from tests.truth import frames_of, render, samples_by_pid
