@@ -25,7 +25,7 @@ from flameherd_backend.receive.grpc import GrpcReceiver, TlsFiles
 from flameherd_backend.receive.http import application
 from flameherd_backend.receive.intake import Intake
 from flameherd_backend.settings import Settings
-from flameherd_backend.store import retention, schema
+from flameherd_backend.store import retention, rollup, schema
 from flameherd_backend.store.database import (
     DEFAULT_LIMITS,
     Database,
@@ -97,6 +97,7 @@ def open_store(settings: Settings) -> Database:
     )
     try:
         schema.migrate(embedded)
+        rollup.mend(embedded)
     except BackendError:
         embedded.close()
         raise

@@ -10,6 +10,7 @@ BackendError                   what was tried, on what, and what to do
 ├── Busy                       not now: the sender should come again after a delay    HTTP 429/503, UNAVAILABLE
 ├── StoreError                 a statement failed
 │   ├── StoreFull              no room on the disk or in memory                       (ingest: as Busy)
+│   ├── NotSummedUp            rows are stored, their sums by minute are not          (ingest: stored)
 │   └── QueryTimeout           it ran over its time                                   HTTP 504
 └── Problem                    a request to the API that cannot be answered           (its own status)
 """
@@ -65,6 +66,10 @@ class StoreError(BackendError):
 
 class StoreFull(StoreError):
     """There is no room: on the disk, or under the memory cap."""
+
+
+class NotSummedUp(StoreError):
+    """All rows are stored, but a view that derives from them failed."""
 
 
 class QueryTimeout(StoreError):

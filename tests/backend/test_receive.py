@@ -350,6 +350,11 @@ def test_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, rounds: int) -
         for sender in senders:
             sender.join()
     assert len(acknowledged) >= 12 * rounds
+    # The sums by minute, too, are those of all samples: a kill may come between the two.
+    backend.start()
+    total = backend.get("flamegraph", type="cpu").json()["total"]
+    assert [kind["total"] for kind in backend.get("profile-types").json()["types"]] == [total] > [0]
+    backend.stop()
     stored = StoredTables(tmp_path / "store")
     counts: dict[int, int] = {}
     for row in stored.samples:

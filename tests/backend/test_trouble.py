@@ -73,6 +73,9 @@ def test_a_full_disk_refuses_for_a_while_answers_queries_and_recovers(
         # What was refused in part may have left definitions that are not used; nothing is used that is not defined.
         assert "[unknown]" not in after["strings"]
         assert after["pruned"]["value"] == 0
+        # Nor was anything stored twice, or left out of the sums by minute.
+        types = backend.get("profile-types").json()["types"]
+        assert [kind["total"] for kind in types] == [after["total"]]
 
 
 @pytest.mark.parametrize(

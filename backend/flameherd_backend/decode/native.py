@@ -88,3 +88,17 @@ def block(rows: int, columns: Sequence[Column]) -> bytes:
     for name, kind, data in columns:
         parts += (text(name.encode()), text(kind.encode()), data)
     return b"".join(parts)
+
+
+def rows_of(made: bytes) -> int:
+    """How many rows a block has."""
+    at = 0
+    while made[at] & 128:
+        at += 1
+    rows = shift = 0
+    for byte in made[at + 1 :]:
+        rows |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    return rows

@@ -5,6 +5,7 @@ takes one of a few others, since a connection does one thing at a time. The engi
 bound its memory. Values never become part of a statement: they go as parameters (`{name:Type}`).
 """
 
+import os
 import queue
 import re
 import threading
@@ -13,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from flameherd_backend.errors import EnvironmentProblem, QueryTimeout, StoreError, StoreFull
+from flameherd_backend.decode.native import rows_of
+from flameherd_backend.errors import (
+    EnvironmentProblem,
+    NotSummedUp,
+    QueryTimeout,
+    StoreError,
+    StoreFull,
+)
 from flameherd_backend.store import results
 
 DATABASE: Final = "flameherd"
@@ -23,6 +31,10 @@ _FULL: Final = frozenset({241, 243, 244})
 _TOO_MUCH: Final = frozenset({158, 396, 307})
 _NO_SPACE: Final = re.compile(r"No space left on device|Disk quota exceeded|Too many parts")
 _MAX_MESSAGE: Final = 400
+_SUMMED_UP: Final = "samples"
+"""The table that a view derives from: an insert can store its rows and fail behind them."""
+_AT_ONCE: Final = "SETTINGS max_insert_delayed_streams_for_parallel_write=1000"
+"""All parts of an insert are written before the first one counts, so that it is all or nothing over partitions."""
 
 Value = int | str | Sequence[int] | Sequence[str]
 
@@ -64,7 +76,11 @@ class Database(Protocol):
         """A SELECT's columns."""
 
     def insert(self, table: str, blocks: Sequence[bytes]) -> None:
-        """Blocks of `Native` format into a table; returns when they are stored."""
+        """Blocks of `Native` format into a table; returns when they are stored.
+
+        Raises `NotSummedUp` when they are, but their sums by minute may not be; a server's tables are not
+        this process's alone, so that there any error may leave rows behind.
+        """
 
     def close(self) -> None:
         """Ends all connections."""
@@ -171,17 +187,34 @@ class EmbeddedDatabase:
 
     def insert(self, table: str, blocks: Sequence[bytes]) -> None:
         with self._writing:
+            summed_up = table == _SUMMED_UP
+            before = self._rows(table) if summed_up else 0
             try:
-                stream = self._writer.send_insert(f"INSERT INTO {table}", "Native")
-                try:
-                    for block in blocks:
-                        self._writer.insert_append(stream, block)
-                except RuntimeError:
-                    self._writer.insert_cancel(stream)
-                    raise
-                self._writer.insert_done(stream)
+                self._insert(table, blocks)
             except RuntimeError as error:
-                raise failure(str(error), f"INSERT INTO {table}") from error
+                problem = failure(str(error), f"INSERT INTO {table}")
+                if summed_up and self._rows(table) - before == sum(map(rows_of, blocks)):
+                    raise NotSummedUp(str(problem)) from error
+                raise problem from error
+
+    def _insert(self, target: str, blocks: Sequence[bytes]) -> None:
+        """From a file in memory: chDB's own streaming insert keeps silent about what fails when it ends."""
+        memory = os.memfd_create("insert")
+        try:
+            with open(memory, "wb", closefd=False) as file:
+                file.writelines(blocks)
+            sql = f"INSERT INTO {target} FROM INFILE '/proc/self/fd/{memory}' {_AT_ONCE} FORMAT Native"
+            result = self._writer.query(sql, "CSV")
+        finally:
+            os.close(memory)
+        if result.has_error():
+            raise RuntimeError(result.error_message())
+
+    def _rows(self, table: str) -> int:
+        """From the parts' heads: nothing is read. Called with `_writing`, so that nobody else inserts or drops."""
+        sql = f"SELECT count() AS rows FROM {table}"  # noqa: S608 - one of our tables
+        counted = self._run(self._writer, sql, None, "Native")
+        return int(results.read(counted)["rows"][0])
 
     def close(self) -> None:
         for _ in range(self._count):

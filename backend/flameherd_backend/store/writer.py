@@ -7,9 +7,14 @@ before it, and a failure in between leaves unused definitions only.
 
 Blocks carry the epoch in which they were decoded. A failed insert starts a new epoch: definitions in
 it may be lost, and blocks that rely on them come back as `Stale`, to be decoded again in full.
+
+A sender whose message failed sends it again. So none of its rows may be there already: the insert into
+`samples` is all or nothing, and where only the sums by minute failed behind it, the message is
+stored and the sums are mended before the next one (`rollup.py`).
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -17,8 +22,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from flameherd_backend.decode.blocks import TABLES
-from flameherd_backend.errors import BackendError, StoreError
+from flameherd_backend.errors import BackendError, NotSummedUp, StoreError
+from flameherd_backend.store import rollup
 from flameherd_backend.store.database import Database
+
+log = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES: Final = 64 << 20
 _MIN_INTERVAL_S: Final = 0.2
@@ -56,6 +64,8 @@ class Writer:
         self._lock = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._stopping = False
+        self._sums_behind = False
+        self._failing = False
         self.epoch = 0
         self.stats = WriterStats()
         self._thread = threading.Thread(target=self._run, name="writer")
@@ -106,25 +116,48 @@ class Writer:
             stale = [waiting for waiting in taken if waiting.epoch != self.epoch]
             self._settle(stale, Stale("an insert failed meanwhile"))
             try:
-                for table in TABLES:
-                    blocks = [waiting.blocks[table] for waiting in fresh if table in waiting.blocks]
-                    if blocks:
-                        self._database.insert(table, blocks)
-                        self.stats.inserts += 1
+                self._mend()
+                self._insert(fresh)
             except StoreError as error:
                 self.epoch += 1
-                self.stats.failures += 1
-                self.stats.last_error = str(error)
+                self._failed(error)
                 self._settle(fresh, error)
             else:
                 self.stats.messages += len(fresh)
                 self.stats.bytes += sum(waiting.size for waiting in fresh)
                 self._settle(fresh, None)
+                if self._failing and not self._sums_behind:
+                    self._failing = False
+                    log.info("inserts work again")
             with self._lock:
                 if not self._stopping:
                     self._lock.wait_for(
                         lambda: self._stopping, max(0.0, begun + _MIN_INTERVAL_S - time.monotonic())
                     )
+
+    def _insert(self, fresh: list[_Waiting]) -> None:
+        for table in TABLES:
+            blocks = [waiting.blocks[table] for waiting in fresh if table in waiting.blocks]
+            if not blocks:
+                continue
+            try:
+                self._database.insert(table, blocks)
+            except NotSummedUp as error:
+                self._failed(error)
+                self._sums_behind = True
+            self.stats.inserts += 1
+
+    def _mend(self) -> None:
+        if self._sums_behind:
+            rollup.mend(self._database)
+            self._sums_behind = False
+
+    def _failed(self, error: StoreError) -> None:
+        self.stats.failures += 1
+        self.stats.last_error = str(error)
+        if not self._failing:  # a full disk fails many times a second
+            self._failing = True
+            log.error("an insert failed: %s", error)
 
     def _settle(self, waiting: list[_Waiting], error: BackendError | None) -> None:
         def settle() -> None:
