@@ -71,8 +71,10 @@ def _regime(chosen: Iterable[ClusterProfilingPolicy]) -> Regime:
 def loosest(many: Iterable[Ceilings]) -> Ceilings:
     """What no slot of several namespaces exceeds: agents hold a whole shard against it."""
     every = tuple(dict.fromkeys(many)) or (BUILT_IN,)
+    budgets = [c.max_cpu_per_node for c in every]
     return Ceilings(
         max_frequency_hz=max(c.max_frequency_hz for c in every),
+        max_cpu_per_node=None if None in budgets else max(b for b in budgets if b is not None),
         env_names=tuple(sorted({n for c in every for n in c.env_names or ()})),
         endpoints=tuple(dict.fromkeys(rule for c in every for rule in c.endpoints or ())),
     )

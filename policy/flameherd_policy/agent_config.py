@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from flameherd_policy.base import Model
 from flameherd_policy.durations import Duration
@@ -22,11 +22,13 @@ from flameherd_policy.policies import (
     MAX_FREQUENCY_HZ,
     Attributes,
     Compression,
+    CpuAmount,
     DnsLabel,
     EnvName,
     FrequencyHz,
     Priority,
 )
+from flameherd_policy.quantities import Quantity
 from flameherd_policy.selectors import LabelSelector
 
 MAX_SLOTS: Final = 1023
@@ -129,6 +131,10 @@ class PolicySlot(Model, frozen=True):
     attributes: Annotated[Attributes, Meta(description="Additional resource attributes.")] = (
         Attributes()
     )
+    cpu_per_node: Annotated[
+        CpuAmount | None,
+        Meta(description="CPU budget: the rate is lowered to keep to it. Absent = none."),
+    ] = None
     clipped_by: Annotated[
         tuple[str, ...],
         Meta(
@@ -228,6 +234,10 @@ class Ceilings(Model, frozen=True):
     """What no slot may exceed, whatever it says. The agent holds slots against it again."""
 
     max_frequency_hz: Annotated[FrequencyHz, Meta(description="Of every slot.")] = MAX_FREQUENCY_HZ
+    max_cpu_per_node: Annotated[
+        CpuAmount | None,
+        Meta(description="Of every slot's CPU budget, also of those without one; absent = none."),
+    ] = field(default=None, name="maxCPUPerNode")
     endpoints: Annotated[
         Annotated[tuple[EndpointRule, ...], Meta(max_length=256)] | None,
         Meta(description="Endpoints that may be sent to; absent = any."),
@@ -236,6 +246,11 @@ class Ceilings(Model, frozen=True):
         Annotated[tuple[EnvName, ...], Meta(max_length=256)] | None,
         Meta(description="Environment variables that may be read; absent = those that slots name."),
     ] = None
+
+    def budget(self, wanted: Quantity | None) -> Quantity | None:
+        """The CPU budget of a slot that asks for this one."""
+        stated = [amount for amount in (wanted, self.max_cpu_per_node) if amount is not None]
+        return min(stated, default=None)
 
     def allowed_env(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """Those of `wanted` that may be read."""

@@ -31,6 +31,7 @@ from flameherd_policy.policies import (
     ProfilingPolicy,
 )
 from flameherd_policy.pools import AgentPool
+from flameherd_policy.quantities import Quantity
 
 OPEN: Final = Ceilings()
 """On a single machine, what no file limits is not limited."""
@@ -90,6 +91,16 @@ def clip_frequency(wanted_hz: int, ceilings: Ceilings) -> tuple[int, tuple[str, 
     )
 
 
+def clip_budget(
+    wanted: Quantity | None, ceilings: Ceilings
+) -> tuple[Quantity | None, tuple[str, ...]]:
+    """The CPU budget that is kept, and why it is less than what was wanted (or nothing)."""
+    kept = ceilings.budget(wanted)
+    if wanted is None or kept is None or wanted <= kept:
+        return kept, ()
+    return kept, (f"limits.budget.maxCPUPerNode: {wanted} lowered to {kept}",)
+
+
 def precedence(policy: ProfilingPolicy | ClusterProfilingPolicy) -> tuple[int, str, str]:
     """Sort key: higher priority, then older, then smaller name.
 
@@ -125,8 +136,10 @@ def intersect(limits: Iterable[Limits], built_in: Ceilings = OPEN) -> Ceilings:
     rates = [limit.frequency_hz.max for limit in stated if limit.frequency_hz is not None]
     names = [limit.env_names for limit in stated if limit.env_names is not None]
     rules = [limit.endpoints for limit in stated if limit.endpoints is not None]
+    budgets = [limit.budget.max_cpu_per_node for limit in stated if limit.budget is not None]
     return Ceilings(
         max_frequency_hz=min(rates, default=built_in.max_frequency_hz),
+        max_cpu_per_node=min(budgets, default=built_in.max_cpu_per_node),
         env_names=tuple(n for n in names[0] if all(n in other for other in names))
         if names
         else built_in.env_names,

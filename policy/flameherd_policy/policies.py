@@ -4,7 +4,7 @@
 Every list, map and string is bounded, because CEL rules over unbounded ones are refused by the API
 server. An absent part is off: `cpu` absent = no CPU profiling, `cpu: {}` = on with the default
 rate; defaults fill what is present and never switch anything on. Fields are here once the agent can
-do what they say: budgets, off-CPU, scraping, probes and captures come with their own work. `status`
+do what they say: off-CPU, scraping, probes and captures come with their own work. `status`
 is the operator's to write; nobody reads it to decide what is profiled.
 """
 
@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from flameherd_policy.base import Model
 from flameherd_policy.durations import Duration
 from flameherd_policy.endpoints import ENDPOINT_RULES, EndpointRule, parse_endpoint
+from flameherd_policy.quantities import Quantity
 from flameherd_policy.rules import NO_NUL, Rule, text
 from flameherd_policy.selectors import (
     DNS_LABEL,
@@ -35,6 +36,28 @@ FrequencyHz = Annotated[int, Meta(ge=1, le=MAX_FREQUENCY_HZ, extra={"unit": "Hz"
 Priority = Annotated[int, Meta(ge=-1000, le=1000)]
 ObjectName = Annotated[str, Meta(min_length=1, max_length=253, extra=DNS_SUBDOMAIN)]
 DnsLabel = Annotated[str, Meta(min_length=1, max_length=63, extra=DNS_LABEL)]
+
+_CPU_TEXT: Final = r"[0-9]{1,4}(?:\.[0-9]{1,6})?[mu]?"
+MIN_BUDGET: Final = Quantity.parse("100u")
+MAX_BUDGET: Final = Quantity.parse("1000")
+CpuAmount = Annotated[
+    Quantity,
+    Meta(
+        extra={
+            "ge": MIN_BUDGET,
+            "le": MAX_BUDGET,
+            "cel": (
+                Rule(
+                    f"self.matches(r'^(?:{_CPU_TEXT})$') "
+                    f"&& quantity(string(self)).compareTo(quantity('{MIN_BUDGET}')) >= 0 "
+                    f"&& quantity(string(self)).compareTo(quantity('{MAX_BUDGET}')) <= 0",
+                    f"is not an amount of CPU from {MIN_BUDGET} to {MAX_BUDGET}: write 5m for half "
+                    "a percent of one CPU",
+                ),
+            ),
+        }
+    ),
+]
 
 _RESERVED: Final = ("container.", "flameherd.", "host.", "k8s.", "process.", "profile.", "thread.")
 _KEY: Final = text(
@@ -106,6 +129,18 @@ class Cpu(Model, frozen=True):
             description="Samples per second of CPU time. Absent = the cluster's default, else 19."
         ),
     ] = None
+
+
+class Budget(Model, frozen=True):
+    """What profiling may take. The rate is lowered where it takes more, and raised again."""
+
+    cpu_per_node: Annotated[
+        CpuAmount,
+        Meta(
+            description="CPUs on each node, over a minute: the programs in the kernel and the "
+            "policy's share of the agent. `5m` = half a percent of one CPU."
+        ),
+    ]
 
 
 class Attributes(Model, frozen=True):
@@ -271,6 +306,10 @@ class ProfilingPolicySpec(Model, frozen=True):
         Cpu | None,
         Meta(description="CPU profiling; absent = off, `{}` = on at the cluster's default rate."),
     ] = None
+    budget: Annotated[
+        Budget | None,
+        Meta(description="What it may take; absent = as much as the ceilings allow."),
+    ] = None
     attributes: Annotated[
         Attributes, Meta(description="What is added to the attributes of the profiles.")
     ] = Attributes()
@@ -313,6 +352,18 @@ class FrequencyLimit(Model, frozen=True):
     max: Annotated[FrequencyHz, Meta(description="Higher rates are lowered to this one.")]
 
 
+class BudgetLimit(Model, frozen=True):
+    """Bounds of a CPU budget."""
+
+    max_cpu_per_node: Annotated[
+        CpuAmount,
+        Meta(
+            description="Higher budgets are lowered to this one; policies without one get it. "
+            "CPUs on each node."
+        ),
+    ] = field(name="maxCPUPerNode")
+
+
 class Limits(Model, frozen=True):
     """Ceilings.
 
@@ -321,6 +372,9 @@ class Limits(Model, frozen=True):
 
     frequency_hz: Annotated[
         FrequencyLimit | None, Meta(description="Of every sampling rate. Built in: 97 Hz.")
+    ] = None
+    budget: Annotated[
+        BudgetLimit | None, Meta(description="Of every CPU budget. Built in: none.")
     ] = None
     endpoints: Annotated[
         Annotated[tuple[EndpointRule, ...], Meta(max_length=32)] | None,

@@ -29,6 +29,7 @@ FULL: dict[str, Json] = {
         "suspend": False,
         "containerNames": ["web"],
         "cpu": {"frequencyHz": 49},
+        "budget": {"cpuPerNode": "5m"},
         "attributes": {
             "podLabels": ["app.kubernetes.io/version"],
             "podAnnotations": ["team"],
@@ -44,6 +45,7 @@ FULL: dict[str, Json] = {
         "host": {"cpu": {"frequencyHz": 19}},
         "limits": {
             "frequencyHz": {"max": 97},
+            "budget": {"maxCPUPerNode": "50m"},
             "endpoints": [{"scheme": "https", "host": "*.obs.svc", "port": 4317}],
             "envNames": ["REGION"],
         },

@@ -50,7 +50,8 @@ BAD: dict[str, list[Any]] = {
     "a request is more than the limit": [{"requests": {"memory": "1Gi"}}, {"requests": {"cpu": 2}}, {"limits": {"cpu": "19m"}}],
     "one of the keys is longer than 63": [{"a" * 64: "1"}],
     "one of the keys is not a resource": [{"CPU": "1"}, {"cpu ": "1"}],
-    "is not an amount": ["lots", "1e3", "-1", "", "1 Gi", -1],
+    "is not an amount: ": ["lots", "1e3", "-1", "", "1 Gi", -1],
+    "is not an amount of CPU from": ["lots", "99u", "1001", "0", 0, -1, "1k", "1e3", "5 m", "5mm", 1001],
     "is not an image": ["a b", "-a", "a\n"],
     "is neither a number above 0 nor": ["0", "101%", "0%", "-1", "one", "1.5"],
 }  # fmt: skip

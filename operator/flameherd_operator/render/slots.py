@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 from flameherd_policy.agent_config import AgentEndpoint, Ceilings, PolicySlot, SlotSelector
-from flameherd_policy.compile import clip_frequency, precedence
+from flameherd_policy.compile import clip_budget, clip_frequency, precedence
 from flameherd_policy.policies import (
     DEFAULT_FREQUENCY_HZ,
     ClusterProfilingPolicy,
@@ -17,7 +17,8 @@ from flameherd_policy.policies import (
     Export,
     ProfilingPolicy,
 )
-from flameherd_policy.status import Effective, EffectiveCpu
+from flameherd_policy.quantities import Quantity
+from flameherd_policy.status import Effective, EffectiveBudget, EffectiveCpu
 
 from flameherd_operator.ceilings import Regime, in_namespace, on_hosts
 from flameherd_operator.observed import ClusterPolicy, Inputs, Policy, Seen
@@ -106,6 +107,7 @@ def _namespaced(
         regime,
         export,
         cpu=spec.cpu,
+        budget=spec.budget.cpu_per_node if spec.budget is not None else None,
         whose=seen.namespace if own else system_namespace,
         by="" if own else regime.defaults.export_by,
         inputs=inputs,
@@ -157,6 +159,7 @@ def _host(
         regime,
         export,
         cpu=host.cpu,
+        budget=None,
         whose=system_namespace,
         by="" if default else regime.defaults.export_by,
         inputs=inputs,
@@ -175,6 +178,7 @@ def _carried_out(
     export: Export,
     *,
     cpu: Cpu,
+    budget: Quantity | None,
     whose: str,
     by: str,
     inputs: Inputs,
@@ -186,8 +190,13 @@ def _carried_out(
     default = regime.defaults.cpu
     rates = [c.frequency_hz for c in (cpu, default) if c is not None and c.frequency_hz is not None]
     hertz, clipped = clip_frequency([*rates, DEFAULT_FREQUENCY_HZ][0], regime.ceilings)
-    clipped = (*slot.clipped_by, *clipped)
-    effective = Effective(cpu=EffectiveCpu(frequency_hz=hertz), clipped_by=clipped)
+    kept, lowered = clip_budget(budget, regime.ceilings)
+    clipped = (*slot.clipped_by, *clipped, *lowered)
+    effective = Effective(
+        cpu=EffectiveCpu(frequency_hz=hertz),
+        budget=EffectiveBudget(cpu_per_node=kept) if kept is not None else None,
+        clipped_by=clipped,
+    )
     wrong = refused(export, regime.ceilings)
     if wrong is not None:
         return Verdict(accepted=_from(wrong, by), resolved=NOT_TRIED, effective=effective), None
@@ -196,7 +205,11 @@ def _carried_out(
     except Unresolved as error:
         return Verdict(resolved=_from(error.outcome, by), effective=effective), None
     ready = msgspec.structs.replace(
-        slot, frequency_hz=hertz, clipped_by=clipped, endpoint=by or seen.key
+        slot,
+        frequency_hz=hertz,
+        cpu_per_node=kept,
+        clipped_by=clipped,
+        endpoint=by or seen.key,
     )
     return Verdict(programmed=TO_PROGRAM, effective=effective), Slot(
         slot=ready,
