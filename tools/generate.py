@@ -9,7 +9,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GENERATORS = ("tools.gen_abi", "tools.gen_policy_docs", "tools.gen_crd")
+GENERATORS = (
+    "tools.gen_abi",
+    "tools.gen_policy_docs",
+    "tools.gen_crd",
+    "tools.gen_values_schema",
+)
 
 
 def main() -> int:
