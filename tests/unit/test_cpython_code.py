@@ -86,7 +86,7 @@ def test_names_and_lines_of_a_process(python: Python) -> None:
         named = []
         for address, line, file, name in functions:
             second = tag(file, name, line) << 32
-            named.append(read_code(memory, layout, address, second).line(0xFFFFFFFF))
+            named.append(read_code(memory, layout, address, second).lines(0xFFFFFFFF)[0])
             with pytest.raises(TornRead, match="another code object"):
                 read_code(memory, layout, address, second ^ 1 << 40)
     method = "Outer.method" if python.version >= (3, 11) else "method"
@@ -133,7 +133,7 @@ def test_objects_that_are_none(head: bytes, elsewhere: int) -> None:
     for name, table in ((inner.address, inner.address), (inner.address, elsewhere)):
         second = liar.code(layout, name, table)
         try:
-            line = read_code(OURSELVES, layout, liar.address, second).line(0)
+            line = read_code(OURSELVES, layout, liar.address, second).lines(0)[0]
         except (TornRead, MemoryGone):
             continue
         assert len(line.function) <= MAX_NAME

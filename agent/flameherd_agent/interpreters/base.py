@@ -50,8 +50,14 @@ class RuntimeFile:
 class Code(Protocol):
     """A function of the interpreted program."""
 
-    def line(self, position: int) -> Line:
-        """The function, its file, and the line at a position of its bytecode."""
+    def lines(self, position: int) -> tuple[Line, ...]:
+        """The function, its file, and the line at a position; what was inlined there comes first, innermost first."""
+
+    def arrive(self, memory: ProcessMemory, position: int) -> None:
+        """A frame at this position was seen: read now what `lines` needs of the process's memory.
+
+        Raises TornRead, MemoryGone.
+        """
 
 
 class Layout(Protocol):

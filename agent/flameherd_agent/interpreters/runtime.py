@@ -9,7 +9,7 @@ import logging
 import struct
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +64,13 @@ class _Plugin:
         self.interpreter = interpreter
         self.ready = False
         self.failed = False
-        self.layouts: list[Layout] = []
+        self.layouts: dict[int, Layout] = {}
+        """By number. A layout of its own for each process, or one for all processes of a build: as the plug-in has it."""
         self.numbers: dict[str, int] = {}
+        self.users: dict[int, set[int]] = {}
+        """Cookies of the processes that each layout is used by."""
+        self.free: deque[int] = deque(range(1, Limit.MAX_LAYOUTS))
+        """Numbers that no process refers to, the one that was given up first in front."""
         self.thread: threading.Thread | None = None
         self.compiled: Bytecode | None = None
         self.problem: EnvironmentProblem | None = None
@@ -76,6 +81,10 @@ class _Plugin:
             self.compiled = bytecode(cache, self.interpreter.sources, [self.interpreter.program])
         except EnvironmentProblem as problem:
             self.problem = problem
+
+
+class _NoLayoutError(Exception):
+    """The layout that a frame was read by is no longer known: its process has ended a while ago."""
 
 
 class Interpreters:
@@ -110,7 +119,7 @@ class Interpreters:
             self._try(attachment)
         if attachment.layout is None:
             return NATIVE
-        return self._place(self._plugins[attachment.file.name], attachment.layout)
+        return self._place(cookie, self._plugins[attachment.file.name], attachment.layout)
 
     def has(self, cookie: int) -> bool:
         """Whether a process runs an interpreter that is known."""
@@ -124,7 +133,15 @@ class Interpreters:
 
     def forget(self, cookie: int) -> None:
         """The process is gone; what is named stays until room is needed."""
-        self._attached.pop(cookie, None)
+        attachment = self._attached.pop(cookie, None)
+        if attachment is None:
+            return
+        plugin = self._plugins[attachment.file.name]
+        for number, users in list(plugin.users.items()):
+            users.discard(cookie)
+            if not users:
+                del plugin.users[number], plugin.numbers[repr(plugin.layouts.pop(number))]
+                plugin.free.append(number)
 
     @property
     def pending(self) -> int:
@@ -174,7 +191,7 @@ class Interpreters:
             self.refused[reason.reason] += 1
             log.warning("%s of process %d: %s", interpreter.name, attachment.pid, reason)
 
-    def _place(self, plugin: _Plugin, layout: Layout) -> tuple[int, int]:
+    def _place(self, cookie: int, plugin: _Plugin, layout: Layout) -> tuple[int, int]:
         """Where the kernel side has a layout; the program is made first if need be."""
         if plugin.failed:
             return NATIVE
@@ -187,14 +204,16 @@ class Interpreters:
             return NATIVE
         number = plugin.numbers.get(repr(layout))
         if number is None:
-            number = len(plugin.layouts) + 1
-            if number >= Limit.MAX_LAYOUTS:
+            if not plugin.free:
                 self.refused["room"] += 1
                 return NATIVE
+            number = plugin.free.popleft()
             name = plugin.interpreter.process_info
             self._loaded.maps[name].update(struct.pack("<I", number), layout.row().tobytes())
-            plugin.layouts.append(layout)
+            plugin.layouts[number] = layout
             plugin.numbers[repr(layout)] = number
+            plugin.users[number] = set()
+        plugin.users[number].add(cookie)
         return int(plugin.interpreter.number), number
 
     def _load(self, plugin: _Plugin) -> None:
@@ -220,25 +239,34 @@ class Interpreters:
         """A stack has come: read what its functions are called while they are there."""
         memory = ProcessMemory(pid)
         for first, second in interpreted(words):
+            if (cookie, first, second) in self._locations:
+                continue
             key = (cookie, first, second >> 32)
-            if key in self._codes:
-                continue
-            plugin = self._by_kind[_kind(first)]
-            if not 0 < layout <= len(plugin.layouts):
-                self.unnamed["layout"] += 1
-                continue
-            if len(self._codes) >= MAX_CODES:
-                # The older half goes: it is in the order of arrival.
-                for old in list(self._codes)[: MAX_CODES // 2]:
-                    del self._codes[old]
             try:
-                self._codes[key] = plugin.interpreter.symbolize(
-                    memory, plugin.layouts[layout - 1], first & ADDRESS_MASK, second
-                )
+                code = self._codes.get(key) or self._symbolize(memory, key, layout, second)
+                code.arrive(memory, second & 0xFFFFFFFF)
+            except _NoLayoutError:
+                self.unnamed["layout"] += 1
             except TornRead:
                 self.unnamed["torn"] += 1
             except MemoryGone:
                 self.unnamed["gone"] += 1
+
+    def _symbolize(
+        self, memory: ProcessMemory, key: tuple[int, int, int], number: int, second: int
+    ) -> Code:
+        first = key[1]
+        plugin = self._by_kind[_kind(first)]
+        layout = plugin.layouts.get(number)
+        if layout is None:
+            raise _NoLayoutError
+        if len(self._codes) >= MAX_CODES:
+            # The older half goes: it is in the order of arrival.
+            for old in list(self._codes)[: MAX_CODES // 2]:
+                del self._codes[old]
+        code = plugin.interpreter.symbolize(memory, layout, first & ADDRESS_MASK, second)
+        self._codes[key] = code
+        return code
 
     def location(self, cookie: int, first: int, second: int) -> Location:
         """The named location of a frame; without a name if its function could not be read."""
@@ -246,10 +274,10 @@ class Interpreters:
         found = self._locations.get(key)
         if found is None:
             code = self._codes.get((cookie, first, second >> 32))
-            lines = () if code is None else (code.line(second & 0xFFFFFFFF),)
+            lines = () if code is None else code.lines(second & 0xFFFFFFFF)
             kind = self._by_kind[_kind(first)].interpreter.frame_type
             found = Location(kind, first & ADDRESS_MASK, None, lines)
-            if code is not None:
+            if lines:
                 if len(self._locations) >= MAX_LOCATIONS:
                     self._locations.clear()
                 self._locations[key] = found

@@ -47,11 +47,14 @@ class CpythonCode:
         self._lines = lines
         self._unit = unit
 
-    def line(self, position: int) -> Line:
+    def lines(self, position: int) -> tuple[Line, ...]:
         """The line at `position`: bits 0-31 of a frame's second word, in the version's own units."""
         signed = position - (1 << 32) if position >> 31 else position
         number = self._lines.line(signed * self._unit if signed > 0 else signed)
-        return Line(self._name, file=self._file, line=number)
+        return (Line(self._name, file=self._file, line=number),)
+
+    def arrive(self, memory: ProcessMemory, position: int) -> None:
+        """Nothing: the line table was read with the code object."""
 
 
 def read_code(memory: ProcessMemory, layout: AnyLayout, address: int, second: int) -> CpythonCode:
