@@ -74,3 +74,8 @@ capabilities: {drop: [ALL]}
 {{ dict "apiVersion" "flameherd.dev/v1alpha1" "kind" "ClusterProfilingPolicy" "metadata" $meta "spec" $spec | toJson }}
 {{ end -}}
 {{- end -}}
+
+{{/* As render/agents.py of the operator has them; a test holds both together. */}}
+{{- define "flameherd.agentCapabilities" -}}
+[BPF, PERFMON, SYS_PTRACE, SYSLOG, DAC_READ_SEARCH, CHECKPOINT_RESTORE]
+{{- end -}}
