@@ -22,31 +22,36 @@ typedef int64_t s64;
 
 /* Limits. An enum, so that DWARF carries them. */
 enum fh_limit {
-    FH_MAX_SLOTS = 1024,          /* policy slots on one node; slot 0 = no policy */
-    FH_MAX_PROCESSES = 8192,      /* processes whose mappings are loaded */
-    FH_MAX_MAPPINGS = 65536,      /* executable mappings of all loaded processes */
-    FH_MAX_EXECUTABLES = 1048576, /* executable ids: 20 bits of a frame word; id 0 = none */
-    FH_MAX_TABLES = 16384,        /* unwind tables that mappings refer to; table 0 = no file */
-    FH_MAX_RULES = 16384,         /* distinct unwind rules of all executables */
-    FH_MAX_SLABS = 64,            /* slabs of unwind rows */
-    FH_SLAB_ROWS = 131072,        /* rows in one slab: 1 MiB */
-    FH_MAX_KERNEL_FRAMES = 127,   /* perf's own limit, kernel.perf_event_max_stack */
-    FH_MAX_USER_FRAMES = 512,     /* native frames of one stack */
-    FH_MAX_USER_WORDS = 880,      /* words of user frames where an interpreter's frames lie between */
-    FH_FRAMES_PER_PROGRAM = 16,   /* native frames unwound before the next tail call */
-    FH_STACK_WORDS = 1024,        /* kernel + user frame words, rounded up to a power of two */
-    FH_COLD_PAGES = 9,            /* pages of stack copied for a process that is not loaded yet */
-    FH_COLD_BYTES = 36864,        /* FH_COLD_PAGES * 4096 */
-    FH_COLD_KERNEL_WORDS = 128,   /* room for the kernel frames of a cold record */
-    FH_CGROUP_CACHE = 4096,       /* cgroups whose slot is remembered */
-    FH_MAX_COUNTS = 16384,        /* distinct (stack, thread, slot) of one interval */
-    FH_CGROUP_DEPTH = 16,         /* ancestors of a cgroup that are searched for a policy */
-    FH_COMM_BYTES = 16,           /* TASK_COMM_LEN */
-    FH_RING_WAKE_BYTES = 65536,   /* of stacks that a CPU sends before it wakes the agent */
-    FH_MAX_LAYOUTS = 256,         /* distinct layouts of one interpreter on a node; layout 0 = none */
-    FH_INTERPRETER_BYTES = 512,   /* of scratch space for an interpreter's program */
-    FH_CPYTHON_FRAME_BYTES = 128, /* head of a frame that is read at once */
-    FH_CPYTHON_CODE_BYTES = 128,  /* part of a code object that is read at once */
+    FH_MAX_SLOTS = 1024,            /* policy slots on one node; slot 0 = no policy */
+    FH_MAX_PROCESSES = 8192,        /* processes whose mappings are loaded */
+    FH_MAX_MAPPINGS = 65536,        /* executable mappings of all loaded processes */
+    FH_MAX_EXECUTABLES = 1048576,   /* executable ids: 20 bits of a frame word; id 0 = none */
+    FH_MAX_TABLES = 16384,          /* unwind tables that mappings refer to; table 0 = no file */
+    FH_MAX_RULES = 16384,           /* distinct unwind rules of all executables */
+    FH_MAX_SLABS = 64,              /* slabs of unwind rows */
+    FH_SLAB_ROWS = 131072,          /* rows in one slab: 1 MiB */
+    FH_MAX_KERNEL_FRAMES = 127,     /* perf's own limit, kernel.perf_event_max_stack */
+    FH_MAX_USER_FRAMES = 512,       /* native frames of one stack */
+    FH_MAX_USER_WORDS = 880,        /* words of user frames where an interpreter's frames lie between */
+    FH_FRAMES_PER_PROGRAM = 16,     /* native frames unwound before the next tail call */
+    FH_STACK_WORDS = 1024,          /* kernel + user frame words, rounded up to a power of two */
+    FH_COLD_PAGES = 9,              /* pages of stack copied for a process that is not loaded yet */
+    FH_COLD_BYTES = 36864,          /* FH_COLD_PAGES * 4096 */
+    FH_COLD_KERNEL_WORDS = 128,     /* room for the kernel frames of a cold record */
+    FH_CGROUP_CACHE = 4096,         /* cgroups whose slot is remembered */
+    FH_MAX_COUNTS = 16384,          /* distinct (stack, thread, slot) of one interval */
+    FH_CGROUP_DEPTH = 16,           /* ancestors of a cgroup that are searched for a policy */
+    FH_COMM_BYTES = 16,             /* TASK_COMM_LEN */
+    FH_RING_WAKE_BYTES = 65536,     /* of stacks that a CPU sends before it wakes the agent */
+    FH_MAX_LAYOUTS = 256,           /* distinct layouts of one interpreter on a node; layout 0 = none */
+    FH_INTERPRETER_BYTES = 512,     /* of scratch space for an interpreter's program */
+    FH_CPYTHON_FRAME_BYTES = 128,   /* head of a frame that is read at once */
+    FH_CPYTHON_CODE_BYTES = 128,    /* part of a code object that is read at once */
+    FH_HOTSPOT_HEAPS = 4,           /* heaps of a HotSpot's code cache */
+    FH_HOTSPOT_REGIONS = 128,       /* stretches of its interpreter's code with rules of their own */
+    FH_HOTSPOT_BLOB_BYTES = 128,    /* head of a code blob that is read at once */
+    FH_HOTSPOT_NMETHOD_BYTES = 208, /* part of a compiled method behind it */
+    FH_HOTSPOT_CONST_BYTES = 64,    /* head of a ConstMethod */
 };
 
 /* A policy slot. Array `fh_slots`, written by the agent. */
@@ -94,18 +99,30 @@ enum fh_program {
     FH_PROGRAM_FINISH = 1,
     FH_PROGRAM_COLD = 2,
     FH_PROGRAM_CPYTHON = 3, /* native frames and CPython's: loaded once a process runs CPython */
+    FH_PROGRAM_HOTSPOT = 4, /* likewise for HotSpot */
 };
 
 /* One frame is one 64-bit word, or more for some kinds. User frames: kind in bits 60-63, for native frames
  * the executable id in bits 40-59 and the address in the file in bits 0-39; for raw frames the virtual
  * address in bits 0-55. CPython frames: the code object's address in bits 0-55 (0: an evaluation without a
  * frame), then a word of its own: fh_cpython_tag() of the code object in bits 32-63, and where it is in the
- * bytecode in bits 0-31, in the units of its version.
- * Kernel frames are plain kernel addresses, told apart by their place (the first kernel_count words). */
+ * bytecode in bits 0-31, in the units of its version. HotSpot frames: an address in bits 0-55 whose lowest
+ * bits say of what (enum fh_hotspot_frame), then a word with fh_hotspot_tag() in bits 32-63 and the position
+ * in bits 0-31. Kernel frames are plain kernel addresses, told apart by their place (the first kernel_count
+ * words). */
 enum fh_frame_kind {
     FH_FRAME_NATIVE = 1,  /* executable id, address in the file */
     FH_FRAME_RAW = 2,     /* virtual address outside every known file: JIT code, anonymous memory */
     FH_FRAME_CPYTHON = 3, /* code object; a second word follows */
+    FH_FRAME_HOTSPOT = 4, /* method, compiled method or stub; a second word follows */
+};
+
+/* Of what a HotSpot frame's address is, in its two lowest bits; and what its position counts. */
+enum fh_hotspot_frame {
+    FH_HOTSPOT_FRAME_INTERPRETED = 0, /* Method; index of the bytecode */
+    FH_HOTSPOT_FRAME_COMPILED =
+        1, /* nmethod; bytes from its code's start to the byte behind the instruction's first */
+    FH_HOTSPOT_FRAME_STUB = 2, /* another code blob; 1: the call stub */
 };
 
 /* What became of a sample. X(name, help): one list for the enum, the metric and the docs. */
@@ -319,7 +336,73 @@ struct fh_cpython_layout {
     u32 code_bytecode; /* co_code_adaptive */
 };
 
-/* User registers, as much as unwinding needs. DWARF numbers: rbx 3, rbp 6, rsp 7, r10 10, r12-r15, rip 16. */
+/* How a stretch of HotSpot's interpreter keeps its frame, while it makes or leaves one. */
+enum fh_hotspot_rule {
+    FH_HOTSPOT_RULE_FRAME = 0,      /* rbp leads to the frame */
+    FH_HOTSPOT_RULE_ENTRY = 1,      /* return address at sp, caller's sp in r13, Method in rbx */
+    FH_HOTSPOT_RULE_ENTRY_RAX = 2,  /* the same, return address in rax */
+    FH_HOTSPOT_RULE_PUSHED = 3,     /* the same, rbp at sp, return address above it */
+    FH_HOTSPOT_RULE_FIXING = 4,     /* rbp leads to a frame that is being filled; Method in rbx */
+    FH_HOTSPOT_RULE_LEFT = 5,       /* return address at sp, caller's sp in rbx; the method is done */
+    FH_HOTSPOT_RULE_LEFT_R13 = 6,   /* the same, return address in r13 */
+    FH_HOTSPOT_RULE_LEFT_JUMP = 7,  /* the same, caller's sp is sp */
+    FH_HOTSPOT_RULE_LEFT_BELOW = 8, /* the same, return address below sp */
+};
+
+/* Code of the interpreter from here up to the next region. */
+struct fh_hotspot_region {
+    u32 start; /* from the interpreter's first byte */
+    u32 rule;  /* enum fh_hotspot_rule */
+};
+
+/* A heap of the code cache. */
+struct fh_hotspot_heap {
+    u64 low;
+    u64 high;
+    u64 segments; /* address of the segment map: a byte for each segment */
+    u64 shift;    /* log2 of a segment's bytes */
+};
+
+/* Where one JVM has what: addresses in the process, offsets in bytes. Array `fh_hotspot_layouts`, written by
+ * the agent before the process refers to it, not changed while it lives. */
+struct fh_hotspot_layout {
+    u64 low; /* the code cache as it is reserved */
+    u64 high;
+    u64 interpreter;
+    u64 interpreter_end;
+    u64 call_stub; /* return address into it */
+    struct fh_hotspot_heap heaps[FH_HOTSPOT_HEAPS];
+    u32 block_header; /* of a heap's block, in front of the blob */
+    u32 blob_bytes;   /* how much of a CodeBlob to read */
+    u32 blob_name;
+    u32 blob_size;
+    u32 blob_frame_size;
+    u32 blob_complete;      /* _frame_complete_offset */
+    u32 blob_complete_bits; /* 16 or 32 */
+    u32 blob_code;          /* _code_begin, or _code_offset */
+    u32 blob_code_is_offset;
+    u32 nmethod_start; /* how much of an nmethod to read, and from where */
+    u32 nmethod_bytes;
+    u32 nmethod_method; /* from nmethod_start, like the following */
+    u32 nmethod_compile_id;
+    u32 nmethod_orig_pc;
+    u32 nmethod_deopt; /* _deopt_handler_begin or its offset from the blob; then that for method handles */
+    u32 nmethod_deopt_mh;
+    u32 nmethod_deopt_is_offset;
+    u32 method_const; /* in a Method */
+    u32 const_bytes;  /* how much of a ConstMethod to read; the bytecode lies behind const_size */
+    u32 const_constants;
+    u32 const_code_size;
+    u32 const_name; /* the aligned word that holds the name's index */
+    u32 const_size;
+    u32 frame_bcp; /* index into the words from rbp - 64 on: where a frame keeps its bytecode pointer */
+    u32 regions;
+    u32 reserved;
+    struct fh_hotspot_region region[FH_HOTSPOT_REGIONS]; /* sorted */
+};
+
+/* User registers, as much as unwinding needs. DWARF numbers: rax 0, rbx 3, rbp 6, rsp 7, r10 10, r12-r15,
+ * rip 16. */
 struct fh_registers {
     u64 pc;
     u64 sp;
@@ -330,6 +413,7 @@ struct fh_registers {
     u64 r13;
     u64 r14;
     u64 r15;
+    u64 rax;
 };
 
 /* In the ring buffer `fh_cold_ring`: this, then FH_COLD_KERNEL_WORDS words of which the first kernel_frames

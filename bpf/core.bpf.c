@@ -139,6 +139,7 @@ static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, co
         u->r.r13 = live->r13;
         u->r.r14 = live->r14;
         u->r.r15 = live->r15;
+        u->r.rax = live->ax;
         code_segment = live->cs;
     } else {
         struct pt_regs saved = {};
@@ -157,6 +158,7 @@ static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, co
         u->r.r13 = saved.r13;
         u->r.r14 = saved.r14;
         u->r.r15 = saved.r15;
+        u->r.rax = saved.ax;
         code_segment = saved.cs;
     }
     return (code_segment & 0xffff) == USER_CODE_32 ? 1 : 0;

@@ -128,10 +128,11 @@ static __always_inline int fh_step_signal(struct fh_unwind *u) {
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
     u->r.sp = saved[0];
     u->r.pc = saved[1];
-    if (fh_read_user(saved, 16, at + FH_UCONTEXT_RBP))
+    if (fh_read_user(saved, 32, at + FH_UCONTEXT_RBP))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
     u->r.fp = saved[0];
     u->r.rbx = saved[1];
+    u->r.rax = saved[3];
     u->rbx_at = 0;
     if (fh_read_user(saved, 48, at + FH_UCONTEXT_R10))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);

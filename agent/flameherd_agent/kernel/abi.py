@@ -34,6 +34,11 @@ class Limit(IntEnum):
     INTERPRETER_BYTES = 512
     CPYTHON_FRAME_BYTES = 128
     CPYTHON_CODE_BYTES = 128
+    HOTSPOT_HEAPS = 4
+    HOTSPOT_REGIONS = 128
+    HOTSPOT_BLOB_BYTES = 128
+    HOTSPOT_NMETHOD_BYTES = 208
+    HOTSPOT_CONST_BYTES = 64
 
 
 class ConfigFlag(IntEnum):
@@ -47,12 +52,20 @@ class Program(IntEnum):
     FINISH = 1
     COLD = 2
     CPYTHON = 3
+    HOTSPOT = 4
 
 
 class FrameKind(IntEnum):
     NATIVE = 1
     RAW = 2
     CPYTHON = 3
+    HOTSPOT = 4
+
+
+class HotspotFrame(IntEnum):
+    INTERPRETED = 0
+    COMPILED = 1
+    STUB = 2
 
 
 class Outcome(IntEnum):
@@ -135,6 +148,18 @@ class CpythonMode(IntEnum):
     CFRAME = 1
     CHAIN = 2
     ENTRY = 3
+
+
+class HotspotRule(IntEnum):
+    FRAME = 0
+    ENTRY = 1
+    ENTRY_RAX = 2
+    PUSHED = 3
+    FIXING = 4
+    LEFT = 5
+    LEFT_R13 = 6
+    LEFT_JUMP = 7
+    LEFT_BELOW = 8
 
 
 Slot: Final = np.dtype(
@@ -254,12 +279,39 @@ CpythonLayout: Final = np.dtype(
     }
 )
 
+HotspotRegion: Final = np.dtype(
+    {
+        "names": ["start", "rule"],
+        "formats": ["<u4", "<u4"],
+        "offsets": [0, 4],
+        "itemsize": 8,
+    }
+)
+
+HotspotHeap: Final = np.dtype(
+    {
+        "names": ["low", "high", "segments", "shift"],
+        "formats": ["<u8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 32,
+    }
+)
+
+HotspotLayout: Final = np.dtype(
+    {
+        "names": ["low", "high", "interpreter", "interpreter_end", "call_stub", "heaps", "block_header", "blob_bytes", "blob_name", "blob_size", "blob_frame_size", "blob_complete", "blob_complete_bits", "blob_code", "blob_code_is_offset", "nmethod_start", "nmethod_bytes", "nmethod_method", "nmethod_compile_id", "nmethod_orig_pc", "nmethod_deopt", "nmethod_deopt_mh", "nmethod_deopt_is_offset", "method_const", "const_bytes", "const_constants", "const_code_size", "const_name", "const_size", "frame_bcp", "regions", "reserved", "region"],
+        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", (HotspotHeap, (4,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", (HotspotRegion, (128,))],
+        "offsets": [0, 8, 16, 24, 32, 40, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 220, 224, 228, 232, 236, 240, 244, 248, 252, 256, 260, 264, 268, 272],
+        "itemsize": 1296,
+    }
+)
+
 Registers: Final = np.dtype(
     {
-        "names": ["pc", "sp", "fp", "r10", "rbx", "r12", "r13", "r14", "r15"],
-        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64],
-        "itemsize": 72,
+        "names": ["pc", "sp", "fp", "r10", "rbx", "r12", "r13", "r14", "r15", "rax"],
+        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72],
+        "itemsize": 80,
     }
 )
 
@@ -267,8 +319,8 @@ ColdRecord: Final = np.dtype(
     {
         "names": ["type", "tgid", "tid", "epoch", "slot", "kernel_frames", "stack_bytes", "cookie", "cgroup", "time_ns", "registers", "comm"],
         "formats": ["<u4", "<u4", "<u4", "<u4", "<u2", "<u2", "<u4", "<u8", "<u8", "<u8", Registers, "S16"],
-        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 48, 120],
-        "itemsize": 136,
+        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 48, 128],
+        "itemsize": 144,
     }
 )
 
