@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from flameherd_policy.durations import Duration
-from flameherd_policy.errors import PolicyError
+from flameherd_policy.errors import PolicyError, Problem
 from flameherd_policy.resources import RESOURCES
 
 from flameherd_operator.client import Client, connect
@@ -19,7 +19,11 @@ from flameherd_operator.defaults import read as read_defaults
 from flameherd_operator.errors import ApiFailure, OperatorError
 from flameherd_operator.handlers import Watches
 from flameherd_operator.lease import Lease
-from flameherd_operator.reconcile import Reconciler
+from flameherd_operator.receive.server import Receiver
+from flameherd_operator.receive.serving import Certificate, keep_endpoint
+from flameherd_operator.receive.tokens import Tokens
+from flameherd_operator.reconcile import Reconciler, Reporting
+from flameherd_operator.reports import Reports
 from flameherd_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -65,10 +69,24 @@ def parser() -> argparse.ArgumentParser:
             option, type=Duration.parse, default=default, metavar="DURATION",
             help=f"{what} (default: {default})",
         )  # fmt: skip
+    made.add_argument("--selinux-type", default=defaults.se_linux_type, help="of agents")
+    made.add_argument(
+        "--apparmor-profile",
+        default=defaults.app_armor_profile,
+        help="of agents: Unconfined, RuntimeDefault or Localhost/NAME",
+    )
     made.add_argument(
         "--defaults", type=Path, metavar="FILE",
         help="the AgentPool and ClusterProfilingPolicy `default`, to be kept so "
         "(without: an AgentPool where there is none)",
+    )  # fmt: skip
+    made.add_argument(
+        "--status-listen", default="", metavar="ADDRESS:PORT",
+        help="take reports of agents there, such as 0.0.0.0:8443 (default: agents do not report)",
+    )  # fmt: skip
+    made.add_argument(
+        "--status-address", default=os.environ.get("FLAMEHERD_POD_IP", ""), metavar="IP",
+        help="where the Service flameherd-status shall lead (default: $FLAMEHERD_POD_IP)",
     )  # fmt: skip
     made.add_argument("--liveness", metavar="URL", help="such as http://0.0.0.0:8080/healthz")
     made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
@@ -94,12 +112,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The command line's. Raises `PolicyError`."""
+    host, _, port = arguments.status_listen.rpartition(":")
+    if arguments.status_listen and not (host and port.isdigit()):
+        said = f"{arguments.status_listen!r} is not ADDRESS:PORT, as 0.0.0.0:8443"
+        raise PolicyError([Problem("--status-listen", said)])
     return Settings(
+        status_host=host.strip("[]"),
+        status_port=int(port or Settings().status_port),
+        status_address=arguments.status_address,
         namespace=arguments.namespace,
         agents_namespace=arguments.agents_namespace,
         service_account=arguments.service_account,
         image=arguments.image,
         pull_secrets=tuple(arguments.pull_secret),
+        se_linux_type=arguments.selinux_type,
+        app_armor_profile=arguments.apparmor_profile,
         defaults=None if arguments.defaults is None else read_defaults(arguments.defaults),
         idle_s=arguments.idle_after.seconds,
         lease_s=arguments.lease_duration.seconds,
@@ -116,13 +143,22 @@ async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | N
     lease = Lease(client, settings.namespace, identity, settings.lease_s)
     await lease.acquire()
     watches: Watches
-    reconciler = Reconciler(client, settings, lambda: watches.watched())
+    certificate = await _certificate(client, settings)
+    reporting = Reporting(Reports(), certificate.renew) if certificate is not None else None
+    reconciler = Reconciler(client, settings, lambda: watches.watched(), reporting)
     watches = Watches(settings, reconciler.poke)
     tasks = [
         asyncio.create_task(watches.run(kubeconfig, liveness)),
         asyncio.create_task(reconciler.run()),
         asyncio.create_task(lease.keep()),
     ]
+    if certificate is not None and reporting is not None:
+        account = f"system:serviceaccount:{settings.agents_namespace}:{settings.service_account}"
+        tokens = Tokens(client.token_review, account)
+        receiver = Receiver(reporting.reports, tokens.node_of, reconciler.poke)
+        serving = receiver.serve(settings.status_host, settings.status_port, certificate.context)
+        tasks.append(asyncio.create_task(serving))
+        tasks.append(asyncio.create_task(keep_endpoint(client, settings)))
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -132,6 +168,15 @@ async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | N
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(lease.release)
+
+
+async def _certificate(client: Client, settings: Settings) -> Certificate | None:
+    """Of the server that agents report to, ready to be served; None where they do not report."""
+    if not settings.status_host:
+        return None
+    made = Certificate(client, settings)
+    await asyncio.to_thread(made.renew)
+    return made
 
 
 async def _wait_for_kinds(client: Client) -> None:

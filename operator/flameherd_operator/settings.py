@@ -21,6 +21,14 @@ SHARD_KEY: Final = "config.json.z"
 EXPORT_SECRET: Final = "flameherd-export"  # noqa: S105 a name
 EXPORT_PATH: Final = "/var/run/flameherd/export"
 """Where agents see the export Secret's files."""
+STATUS_SERVICE: Final = "flameherd-status"
+"""In the operator's namespace, by the chart: where agents report to."""
+STATUS_SECRET: Final = "flameherd-status"  # noqa: S105 a name
+STATUS_TRUST: Final = "flameherd-status-trust"
+"""ConfigMap with what agents trust."""
+TRUST_KEY: Final = "ca.crt"
+STATUS_PATH: Final = "/var/run/flameherd/status"
+"""Where agents see it, beside their token."""
 DEFAULT_NAME: Final = "default"
 """Name of the AgentPool and of the ClusterProfilingPolicy that we make."""
 Document = dict[str, Any]
@@ -40,6 +48,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     image: str = f"flameherd/flameherd-agent:{version('flameherd-operator')}"
     """Of the agent, where a pool names none: the operator's own version."""
     pull_secrets: tuple[str, ...] = ()
+    se_linux_type: str = ""
+    """SELinux type of the agents; "" = the node's default, which may not read other processes."""
+    app_armor_profile: str = ""
+    """`Unconfined`, `RuntimeDefault` or `Localhost/NAME`; "" = the node's default, likewise."""
     defaults: tuple[Document, ...] | None = None
     """Objects to keep as they are here; None = an AgentPool, where there is none."""
     idle_s: float = 60.0
@@ -52,6 +64,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often the watched objects are listed afresh."""
     secrets_s: float = 60.0
     """How long a Secret that was read is believed."""
+    status_host: str = ""
+    """Where reports of agents are taken; "" = nobody reports."""
+    status_port: int = 8443
+    status_address: str = ""
+    """Of this pod: where the status Service leads; "" = it is left alone."""
+    status_s: float = 15.0
+    """How often reports are summed up, when none has changed a condition."""
+
+    @property
+    def status_names(self) -> tuple[str, ...]:
+        """Host names of the status Service."""
+        name = f"{STATUS_SERVICE}.{self.namespace}.svc"
+        return name, f"{name}.cluster.local"
 
 
 def shard_name(number: int) -> str:

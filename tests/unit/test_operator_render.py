@@ -365,6 +365,28 @@ def test_the_daemonset_of_a_pool() -> None:
     assert "nodeSelector" not in plain["template"]["spec"]
 
 
+def test_agents_are_root_without_its_rights() -> None:
+    def context(settings: Settings) -> dict[str, Any]:
+        made = of_kind(desired(Inputs(pools=(pool("p"),)), settings), "DaemonSet")
+        pod = made["flameherd-agent-p"]["spec"]["template"]["spec"]
+        assert pod["hostPID"]
+        assert not {"hostNetwork", "hostIPC"} & set(pod)
+        found: dict[str, Any] = pod["containers"][0]["securityContext"]
+        return found
+
+    plain = context(Settings())
+    assert not plain["privileged"]
+    assert not plain["allowPrivilegeEscalation"]
+    assert plain["readOnlyRootFilesystem"]
+    assert plain["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"seLinuxOptions", "appArmorProfile"} & set(plain)
+    set_up = context(Settings(se_linux_type="spc_t", app_armor_profile="Localhost/flameherd"))
+    assert set_up["seLinuxOptions"] == {"type": "spc_t"}
+    assert set_up["appArmorProfile"] == {"type": "Localhost", "localhostProfile": "flameherd"}
+    loose = context(Settings(app_armor_profile="Unconfined"))
+    assert loose["appArmorProfile"] == {"type": "Unconfined"}
+
+
 def test_policies_never_change_a_daemonset() -> None:
     pools = (pool("default"),)
     without = of_kind(desired(Inputs(pools=pools), SETTINGS), "DaemonSet")

@@ -8,9 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from flameherd_policy.pools import AgentPool, AgentPoolSpec, Toleration
+from flameherd_policy.report import AUDIENCE
 
 from flameherd_operator.observed import Pool
-from flameherd_operator.settings import EXPORT_PATH, EXPORT_SECRET, Settings
+from flameherd_operator.settings import (
+    EXPORT_PATH,
+    EXPORT_SECRET,
+    STATUS_PATH,
+    STATUS_TRUST,
+    TRUST_KEY,
+    Settings,
+)
 
 CAPABILITIES: Final = (
     "BPF",
@@ -100,6 +108,8 @@ def _pod(spec: AgentPoolSpec, settings: Settings) -> Spec:
             {"name": "export", "secret": {"secretName": EXPORT_SECRET, "optional": True}},
         ],
     }
+    if settings.status_host:
+        pod["volumes"].append(_status_volume())
     if spec.node_selector:
         pod["nodeSelector"] = dict(spec.node_selector)
     if spec.tolerations:
@@ -111,7 +121,22 @@ def _pod(spec: AgentPoolSpec, settings: Settings) -> Spec:
     return pod
 
 
+def _status_volume() -> Spec:
+    """What an agent reports with: its token, and what it trusts."""
+    token = {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}
+    trust = {
+        "name": STATUS_TRUST,
+        "items": [{"key": TRUST_KEY, "path": TRUST_KEY}],
+        "optional": True,
+    }
+    sources = [{"serviceAccountToken": token}, {"configMap": trust}]
+    return {"name": "status", "projected": {"sources": sources}}
+
+
 def _container(spec: AgentPoolSpec, settings: Settings) -> Spec:
+    reports = bool(settings.status_host)
+    status = ["--status-url", f"https://{settings.status_names[0]}"] if reports else []
+
     def field(path: str) -> Spec:
         return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
 
@@ -119,7 +144,7 @@ def _container(spec: AgentPoolSpec, settings: Settings) -> Spec:
         "name": "agent",
         "image": spec.image or settings.image,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["agent", "--cluster", "--listen", f"0.0.0.0:{PORT}"],
+        "args": ["agent", "--cluster", "--listen", f"0.0.0.0:{PORT}", *status],
         "env": [
             {"name": "FLAMEHERD_NODE", **field("spec.nodeName")},
             {"name": "FLAMEHERD_NAMESPACE", **field("metadata.namespace")},
@@ -128,21 +153,34 @@ def _container(spec: AgentPoolSpec, settings: Settings) -> Spec:
         "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 5},
         "resources": _resources(spec),
-        "securityContext": {
-            "privileged": False,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _security(settings),
         "volumeMounts": [
             {"name": "sys", "mountPath": "/sys", "readOnly": True},
             {"name": "lock", "mountPath": "/run/flameherd"},
             {"name": "cache", "mountPath": "/var/cache/flameherd"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own
             {"name": "export", "mountPath": EXPORT_PATH, "readOnly": True},
+            *([{"name": "status", "mountPath": STATUS_PATH, "readOnly": True}] if reports else []),
         ],
     }
+
+
+def _security(settings: Settings) -> Spec:
+    """Root without its rights, and with the few capabilities that sampling takes."""
+    context: Spec = {
+        "runAsUser": 0,
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if settings.se_linux_type:
+        context["seLinuxOptions"] = {"type": settings.se_linux_type}
+    kind, _, name = settings.app_armor_profile.partition("/")
+    if kind:
+        context["appArmorProfile"] = {"type": kind, **({"localhostProfile": name} if name else {})}
+    return context
 
 
 def _resources(spec: AgentPoolSpec) -> Spec:
