@@ -15,6 +15,7 @@ from urllib.parse import quote
 import kubernetes.client
 import kubernetes.config
 import urllib3.exceptions
+from flameherd_policy.report import AUDIENCE
 from flameherd_policy.resources import EXPORT_SECRET_TYPE, GROUP, RESOURCES, VERSION, Resource
 
 from flameherd_operator.errors import ApiFailure
@@ -137,10 +138,44 @@ class Client:
             if error.code != 409:
                 raise
 
-    def account_uid(self, namespace: str, name: str) -> str:
-        """uid of a ServiceAccount."""
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
+    def apply_at(self, path: str, made: Mapping[str, Any]) -> Json:
+        """Make the object at a path be so."""
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return self.request("PATCH", path, made, query=query, content=_APPLY)
+
+    def uid(self, path: str) -> str:
+        """Of the object at a path."""
         return str(self.request("GET", path)["metadata"]["uid"])
+
+    def account_uid(self, namespace: str, name: str) -> str:
+        """uid of a ServiceAccount; "" = there is none."""
+        try:
+            return self.uid(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
+        except ApiFailure as error:
+            if error.code == 404:
+                return ""
+            raise
+
+    def token_review(self, token: str) -> Mapping[str, Any]:
+        """What the API server says of a token that is meant for reports."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [AUDIENCE]},
+        }
+        answer = self.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body)
+        status: Json = answer.get("status") or {}
+        return status
+
+    def secret_data(self, namespace: str, name: str) -> dict[str, bytes]:
+        """Of a Secret of ours; {} = there is none."""
+        try:
+            found = self.request("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        except ApiFailure as error:
+            if error.code == 404:
+                return {}
+            raise
+        return {k: base64.b64decode(v) for k, v in (found.get("data") or {}).items()}
 
     def secret(self, namespace: str, name: str) -> SecretData:
         """A Secret for exports; what cannot be used is an answer, not an exception."""

@@ -100,6 +100,19 @@ SecretId = tuple[str, str]
 """(namespace, name)."""
 
 
+class Serving(msgspec.Struct, frozen=True):
+    """The certificate of the server that agents report to."""
+
+    pems: Mapping[str, bytes]
+    """Certificates and keys, by file name."""
+    trust: str
+    """The certificates alone."""
+
+    def __repr__(self) -> str:
+        """Without the keys."""
+        return f"Serving({sorted(self.pems)})"
+
+
 class Owned(msgspec.Struct, frozen=True):
     """An object of ours in the agents' namespace as it was last seen."""
 
@@ -123,7 +136,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of each node; only looked at where there are several pools."""
     owned: tuple[Owned, ...] = ()
     owner_uid: str = ""
-    """Of the agents' ServiceAccount."""
+    """Of the agents' ServiceAccount; "" = there is none."""
+    serving: Serving | None = None
+    """None = agents do not report."""
     idle: bool = False
     """There has been nothing to profile for a while (`Settings.idle_s`)."""
 

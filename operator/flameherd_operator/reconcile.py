@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 from flameherd_policy.resources import RESOURCES
 
+from flameherd_operator.aggregate import Reported, aggregate
 from flameherd_operator.client import Client, list_path
 from flameherd_operator.defaults import identity, to_apply
 from flameherd_operator.errors import ApiFailure, WatchSilent
@@ -32,13 +33,15 @@ from flameherd_operator.observed import (
     Pool,
     SecretData,
     SecretId,
+    Serving,
 )
 from flameherd_operator.render.agents import daemonset_name
 from flameherd_operator.render.desired import Desired, desired
 from flameherd_operator.render.exports import secrets_of
 from flameherd_operator.render.shards import shard_of
+from flameherd_operator.reports import Reports
 from flameherd_operator.settings import DEFAULT_NAME, PLURALS, Settings
-from flameherd_operator.status import differs, status_of
+from flameherd_operator.status import due, status_of
 from flameherd_operator.verdict import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
@@ -62,15 +65,32 @@ class Watched(msgspec.Struct, kw_only=True):
         return {seen.uid for part in parts for seen in part} | {ns[0] for ns in self.namespaces}
 
 
+class Reporting(msgspec.Struct, frozen=True):
+    """What the reconciler needs of the receiver."""
+
+    reports: Reports
+    renew: Callable[[], Serving]
+    """The certificate as it should be now; may block."""
+
+
 class Reconciler:
     """Carries out what the watches see. `run` it; `poke` it when something changed."""
 
     def __init__(
-        self, client: Client, settings: Settings, watched: Callable[[], Watched | None]
+        self,
+        client: Client,
+        settings: Settings,
+        watched: Callable[[], Watched | None],
+        reporting: Reporting | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._watched = watched
+        self._reporting = reporting
+        self._written: dict[str, float] = {}
+        """uid → monotonic time of its status's last write."""
+        self._nodes: tuple[float, tuple[Mapping[str, str], ...]] = (float("-inf"), ())
+        """When nodes were listed last, and their labels."""
         self._changed = asyncio.Event()
         self._secrets: dict[SecretId, tuple[float, SecretData]] = {}
         self._applied: dict[tuple[str, str], tuple[str, str]] = {}
@@ -103,6 +123,8 @@ class Reconciler:
         while True:
             settings = self._settings
             wait = min(settings.secrets_s, settings.resync_s, settings.idle_s)
+            if self._reporting is not None:
+                wait = min(wait, settings.status_s)
             if failures:
                 wait = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1]
             try:
@@ -130,7 +152,10 @@ class Reconciler:
         failed = self._make_defaults(inputs)  # their events bring us back
         wanted = desired(inputs, self._settings)
         wanted = self._when_idle(wanted, inputs, watched)
-        failed |= self._write(wanted, inputs.owned)
+        if inputs.owner_uid:
+            failed |= self._write(wanted, inputs.owned)
+        else:
+            failed |= self._ownerless(wanted)
         self._write_statuses(inputs, wanted, failed)
         self.last_success = time.monotonic()
         took = self.last_success - started
@@ -167,8 +192,7 @@ class Reconciler:
         pools = tuple(seen for seen in watched.pools if seen.uid not in self._gone)
         nodes = None
         if len(pools) > 1:
-            metadata = self._client.metadata("/api/v1/nodes")
-            nodes = tuple(dict(meta.get("labels") or {}) for meta in metadata)
+            nodes = self._list_nodes()
         return Inputs(
             policies=policies,
             clusters=clusters,
@@ -180,7 +204,16 @@ class Reconciler:
             nodes=nodes,
             owned=tuple(seen for seen in watched.owned if seen.uid not in self._gone),
             owner_uid=self._client.account_uid(settings.agents_namespace, settings.service_account),
+            serving=None if self._reporting is None else self._reporting.renew(),
         )
+
+    def _list_nodes(self) -> tuple[Mapping[str, str], ...]:
+        """Labels of every node, at most so old as Secrets may be."""
+        now = time.monotonic()
+        if now - self._nodes[0] >= self._settings.secrets_s:
+            metadata = self._client.metadata("/api/v1/nodes")
+            self._nodes = (now, tuple(dict(meta.get("labels") or {}) for meta in metadata))
+        return self._nodes[1]
 
     def _read_secrets(self, ids: Iterable[SecretId]) -> dict[SecretId, SecretData]:
         now = time.monotonic()
@@ -244,6 +277,14 @@ class Reconciler:
                 failed[kind, DEFAULT_NAME] = str(error)
         return failed
 
+    def _ownerless(self, wanted: Desired) -> dict[tuple[str, str], str]:
+        """Nothing is made without an owner: an uninstall would leave it behind."""
+        said = (
+            f"the ServiceAccount {self._settings.service_account} of namespace "
+            f"{self._settings.agents_namespace} is missing: `helm upgrade` makes it again"
+        )
+        return {(made["kind"], made["metadata"]["name"]): said for made in wanted.objects}
+
     def _submit(
         self, write: Callable[..., None], *arguments: object
     ) -> "concurrent.futures.Future[None]":
@@ -265,7 +306,10 @@ class Reconciler:
         self, inputs: Inputs, wanted: Desired, failed: Mapping[tuple[str, str], str]
     ) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        began = time.monotonic()
         daemonsets = {seen.name: seen for seen in inputs.owned if seen.kind == "DaemonSet"}
+        nodes = sum(int(d.status.get("desiredNumberScheduled", 0)) for d in daemonsets.values())
+        reported = self._reported(inputs, wanted)
         tasks = {}
         for seen in inputs.everything():
             if seen.resource.kind == "AgentPool":
@@ -274,21 +318,38 @@ class Reconciler:
                 place = ("ConfigMap", shard_of(seen.namespace))
             verdict = wanted.verdicts[seen.uid]
             if place in failed:
-                verdict = _not_written(verdict, failed[place])
-            status = status_of(seen, verdict, now, daemonsets.get(place[1]))
-            if differs(status, seen):
+                reason = "ApplyFailed" if inputs.owner_uid else "NoServiceAccount"
+                verdict = _not_written(verdict, reason, failed[place])
+            daemonset = daemonsets.get(place[1])
+            status = status_of(seen, verdict, now, daemonset, reported.get(seen.uid), nodes)
+            if due(status, seen, began - self._written.get(seen.uid, float("-inf"))):
+                self._written[seen.uid] = began
                 tasks[seen.resource.kind, seen.key] = self._submit(
                     self._client.write_status, seen, status
                 )
+        there = {seen.uid for seen in inputs.everything()}
+        self._written = {uid: at for uid, at in self._written.items() if uid in there}
         broken = dict(_failures(tasks))
         if broken:
             raise ApiFailure(0, "write status", "; ".join(sorted(set(broken.values()))[:5]))
 
+    def _reported(self, inputs: Inputs, wanted: Desired) -> dict[str, Reported]:
+        """uid of a policy → what agents say of it; nothing where they do not report."""
+        if self._reporting is None:
+            return {}
+        policies: tuple[Policy | ClusterPolicy, ...] = (*inputs.policies, *inputs.clusters)
+        self._reporting.reports.know(frozenset(seen.key for seen in policies))
+        now = time.time()
+        places = {seen.key: shard_of(seen.namespace) for seen in policies}
+        versions = {key: (place, wanted.versions[place]) for key, place in places.items()}
+        sums = aggregate(self._reporting.reports.snapshot(now), versions, now)
+        return {seen.uid: sums[seen.key] for seen in policies}
 
-def _not_written(verdict: Verdict, why: str) -> Verdict:
+
+def _not_written(verdict: Verdict, reason: str, why: str) -> Verdict:
     if not verdict.programmed.good:
         return verdict
-    return msgspec.structs.replace(verdict, programmed=Outcome(False, "ApplyFailed", why))
+    return msgspec.structs.replace(verdict, programmed=Outcome(False, reason, why))
 
 
 def _failures(

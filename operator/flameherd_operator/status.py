@@ -1,6 +1,8 @@
-"""Verdicts → `status` of the custom resources. Pure.
+"""Verdicts and what agents report → `status` of the custom resources. Pure.
 
-A condition's time changes only with its status, so that an unchanged object is not written again.
+A condition's time changes only with its status, so that an unchanged object is not written again. A
+status whose conditions flip is written at once, one whose numbers change once a minute, and one
+where nothing but the time of the last report is new every ten minutes.
 """
 
 from collections.abc import Mapping
@@ -17,17 +19,31 @@ from flameherd_policy.status import (
     ProfilingPolicyStatus,
 )
 
+from flameherd_operator import status_reported
+from flameherd_operator.aggregate import Reported
 from flameherd_operator.observed import Anything, Owned
 from flameherd_operator.verdict import Outcome, Verdict
 
 MAX_MESSAGE: Final = 2048
 _ROLLING: Final = "Rolling"
+NUMBERS_S: Final = 60.0
+"""Numbers are written at most this often."""
+TIME_S: Final = 600.0
+"""And the time of the last report, where nothing else is new."""
 
 
 def status_of(
-    seen: Anything, verdict: Verdict, now: str, daemonset: Owned | None = None
+    seen: Anything,
+    verdict: Verdict,
+    now: str,
+    daemonset: Owned | None = None,
+    reported: Reported | None = None,
+    desired: int = 0,
 ) -> dict[str, Any]:
-    """What `status` should be; `now` is an RFC 3339 time for conditions that change."""
+    """What `status` should be; `now` is an RFC 3339 time for conditions that change.
+
+    `reported` is None where agents do not report, `desired` counts nodes that should run an agent.
+    """
     kind = seen.resource.kind
     outcomes = {
         "Accepted": _with_unknown(verdict.accepted, seen.unknown),
@@ -36,12 +52,21 @@ def status_of(
     if kind == "AgentPool":
         return to_wire(_pool(seen, verdict, outcomes, now, daemonset))
     outcomes |= {"ResolvedRefs": verdict.resolved, "Ready": verdict.ready}
-    model = ProfilingPolicyStatus if kind == "ProfilingPolicy" else ClusterProfilingPolicyStatus
+    host = kind == "ClusterProfilingPolicy"
+    model = ClusterProfilingPolicyStatus if host else ProfilingPolicyStatus
+    parts: dict[str, Any] = {}
+    # What has no effect (a ClusterProfilingPolicy without `host`) is carried out by nobody.
+    if reported is not None and verdict.programmed.good and verdict.effective is not None:
+        outcomes |= status_reported.conditions(reported, host)
+        parts = status_reported.parts(reported, desired, host)
+        if verdict.ready.good:
+            outcomes["Ready"] = status_reported.ready(reported, desired)
     return to_wire(
         model(
             observed_generation=seen.generation,
             conditions=_conditions(seen, outcomes, now),
             effective=verdict.effective,
+            **parts,
         )
     )
 
@@ -78,11 +103,18 @@ def _with_unknown(outcome: Outcome, unknown: tuple[str, ...]) -> Outcome:
     return msgspec.structs.replace(outcome, reason="UnknownFields", message=said)
 
 
+_STATUS: Final = {
+    True: ConditionStatus.TRUE,
+    False: ConditionStatus.FALSE,
+    None: ConditionStatus.UNKNOWN,
+}
+
+
 def _conditions(seen: Anything, outcomes: Mapping[str, Outcome], now: str) -> tuple[Condition, ...]:
     before = {c.get("type"): c for c in seen.status.get("conditions", ()) if isinstance(c, Mapping)}
     made = []
     for name, outcome in sorted(outcomes.items()):
-        status = ConditionStatus.TRUE if outcome.good else ConditionStatus.FALSE
+        status = _STATUS[outcome.good]
         old = before.get(name, {})
         same = old.get("status") == status.value and old.get("lastTransitionTime")
         made.append(
@@ -99,7 +131,24 @@ def _conditions(seen: Anything, outcomes: Mapping[str, Outcome], now: str) -> tu
 
 
 def differs(status: Mapping[str, Any], seen: Anything) -> bool:
-    """Whether it must be written. Fields of later versions that are there stay as they are."""
-    return any(seen.status.get(name) != value for name, value in status.items()) or (
-        "effective" in seen.status and "effective" not in status
-    )
+    """Whether it is not what is there. Fields of later versions that are there stay as they are."""
+    return any(seen.status.get(name) != status.get(name) for name in _OURS[seen.resource.kind])
+
+
+def due(status: Mapping[str, Any], seen: Anything, since_s: float) -> bool:
+    """Whether it must be written now; `since_s` is the time since this object's was last written."""
+    if not differs(status, seen):
+        return False
+    if status_reported.flips(status) != status_reported.flips(seen.status):
+        return True
+    only_time = dict(status) | {"lastReportTime": seen.status.get("lastReportTime")}
+    return since_s >= (NUMBERS_S if differs(only_time, seen) else TIME_S)
+
+
+_OURS: Final = {
+    model.__name__.removesuffix("Status"): [
+        field.encode_name for field in msgspec.structs.fields(model)
+    ]
+    for model in (ProfilingPolicyStatus, ClusterProfilingPolicyStatus, AgentPoolStatus)
+}
+"""Kind → the fields of its status that we write."""

@@ -9,7 +9,8 @@ from flameherd_policy.status import Effective
 class Outcome(msgspec.Struct, frozen=True):
     """One condition: whether it holds, why in a word, and why in a sentence."""
 
-    good: bool
+    good: bool | None
+    """None = it is not known."""
     reason: str
     message: str = ""
 

@@ -68,7 +68,7 @@ def test_a_status_that_someone_spoiled_is_written_again() -> None:
     for spoiled in ({}, None, good | {"conditions": ["x"]}, good | {"effective": {}}):
         assert differs(status_of(seen(status=spoiled), GOOD, NOW), seen(status=spoiled))
     # What a later version wrote besides stays.
-    more = good | {"nodes": {"desired": 3}}
+    more = good | {"later": {"desired": 3}}
     assert not differs(status_of(seen(status=more), GOOD, NOW), seen(status=more))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from flameherd_operator.observed import Inputs, Owned, Pool
 from flameherd_operator.render.agents import conflicts, daemonset_body, daemonset_name
 from flameherd_operator.render.secrets import credentials
+from flameherd_operator.render.serving import serving_bodies
 from flameherd_operator.render.shards import shards
 from flameherd_operator.render.slots import TO_PROGRAM, plan
 from flameherd_operator.settings import EXPORT_SECRET, MANAGED_BY, MANAGER, PLURALS, Settings
@@ -35,6 +36,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of ours that should not be there any more."""
     verdicts: Mapping[str, Verdict]
     """uid of a custom resource → what became of it."""
+    versions: Mapping[str, str]
+    """ConfigMap → version of the configuration in it."""
     busy: bool
     """Something is profiled."""
 
@@ -60,6 +63,8 @@ def desired(inputs: Inputs, settings: Settings) -> Desired:
         _object("ConfigMap", name, body, inputs, settings) for name, body in shard.bodies.items()
     ]
     objects.append(_object("Secret", EXPORT_SECRET, held.body, inputs, settings))
+    for kind, name, data in serving_bodies(inputs.serving):
+        objects.append(_object(kind, name, data, inputs, settings))
     waiting = conflicts(inputs.pools, inputs.nodes)
     for pool in inputs.pools:
         verdict, body = _pool(pool, waiting.get(pool.uid), inputs, settings)
@@ -75,7 +80,11 @@ def desired(inputs: Inputs, settings: Settings) -> Desired:
         if (owned.kind, owned.name) not in wanted and owned.name not in unread
     )
     return Desired(
-        objects=tuple(objects), remove=remove, verdicts=verdicts, busy=bool(planned.slots)
+        objects=tuple(objects),
+        remove=remove,
+        verdicts=verdicts,
+        versions=shard.versions,
+        busy=bool(planned.slots),
     )
 
 
