@@ -248,6 +248,8 @@ enum fh_cfa_kind {
     FH_CFA_END = 7,      /* outermost frame: the return address is undefined */
     FH_CFA_REGISTER =
         8, /* register number cfa_extra (DWARF numbering) + cfa_offset; all but rbx at the leaf only */
+    FH_CFA_SP_RA_REGISTER =
+        9, /* sp + cfa_offset, and the return address is in register cfa_extra: at the leaf only */
 };
 
 /* How to find the caller's rbp. */
@@ -401,8 +403,8 @@ struct fh_hotspot_layout {
     struct fh_hotspot_region region[FH_HOTSPOT_REGIONS]; /* sorted */
 };
 
-/* User registers, as much as unwinding needs. DWARF numbers: rax 0, rbx 3, rbp 6, rsp 7, r10 10, r12-r15,
- * rip 16. */
+/* User registers, as much as unwinding needs. DWARF numbers: rax 0, rbx 3, rdi 5, rbp 6, rsp 7, r10 10,
+ * r12-r15, rip 16. */
 struct fh_registers {
     u64 pc;
     u64 sp;
@@ -414,6 +416,7 @@ struct fh_registers {
     u64 r14;
     u64 r15;
     u64 rax;
+    u64 rdi; /* glibc's vfork keeps its return address there */
 };
 
 /* In the ring buffer `fh_cold_ring`: this, then FH_COLD_KERNEL_WORDS words of which the first kernel_frames

@@ -140,6 +140,7 @@ static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, co
         u->r.r14 = live->r14;
         u->r.r15 = live->r15;
         u->r.rax = live->ax;
+        u->r.rdi = live->di;
         code_segment = live->cs;
     } else {
         struct pt_regs saved = {};
@@ -159,6 +160,7 @@ static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, co
         u->r.r14 = saved.r14;
         u->r.r15 = saved.r15;
         u->r.rax = saved.ax;
+        u->r.rdi = saved.di;
         code_segment = saved.cs;
     }
     return (code_segment & 0xffff) == USER_CODE_32 ? 1 : 0;

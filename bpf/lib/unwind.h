@@ -24,6 +24,7 @@ enum fh_step {
 #define FH_UCONTEXT_RIP 168
 
 #define FH_DWARF_RBX 3
+#define FH_DWARF_RDI 5
 #define FH_MAPPING_STEPS 16 /* 2^16 = FH_MAX_MAPPINGS */
 #define FH_ROW_STEPS 18     /* 2^17 = FH_SLAB_ROWS */
 
@@ -78,11 +79,13 @@ static __always_inline u32 fh_find_rule(const struct fh_table *t, u32 pc) {
 }
 
 /* A callee-saved or scratch register of the leaf by its DWARF number: realigning prologues keep the CFA
- * there. */
+ * there, wrappers of vfork the return address. */
 static __always_inline u64 fh_leaf_register(const struct fh_registers *r, s32 number) {
     switch (number) {
     case FH_DWARF_RBX:
         return r->rbx;
+    case FH_DWARF_RDI:
+        return r->rdi;
     case 10:
         return r->r10;
     case 12:
@@ -122,7 +125,7 @@ static __always_inline int fh_step_frame_pointer(struct fh_unwind *u) {
 }
 
 static __always_inline int fh_step_signal(struct fh_unwind *u) {
-    u64 saved[6];
+    u64 saved[7];
     u64 at = u->r.sp;
     if (fh_read_user(saved, 16, at + FH_UCONTEXT_RSP))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
@@ -134,13 +137,14 @@ static __always_inline int fh_step_signal(struct fh_unwind *u) {
     u->r.rbx = saved[1];
     u->r.rax = saved[3];
     u->rbx_at = 0;
-    if (fh_read_user(saved, 48, at + FH_UCONTEXT_R10))
+    if (fh_read_user(saved, 56, at + FH_UCONTEXT_R10))
         return fh_fail(u, FH_OUTCOME_READ_FAULT);
     u->r.r10 = saved[0];
     u->r.r12 = saved[2];
     u->r.r13 = saved[3];
     u->r.r14 = saved[4];
     u->r.r15 = saved[5];
+    u->r.rdi = saved[6];
     u->exact = 1;
     return FH_STEP_CALLER;
 }
@@ -201,6 +205,17 @@ static __always_inline int fh_step(struct fh_unwind *u) {
         return fh_step_signal(u);
     case FH_CFA_END:
         return FH_STEP_END;
+    case FH_CFA_SP_RA_REGISTER:
+        /* vfork: its return address is off the stack, since the child would overwrite it there. */
+        if (!u->exact)
+            return fh_step_frame_pointer(u);
+        cfa = u->r.sp + rule->cfa_offset;
+        if (cfa < u->r.sp)
+            return fh_fail(u, FH_OUTCOME_BAD_FRAME);
+        u->r.sp = cfa;
+        u->r.pc = fh_leaf_register(&u->r, rule->cfa_extra);
+        u->exact = 0;
+        return u->r.pc ? FH_STEP_CALLER : FH_STEP_END;
     default:
         return fh_step_frame_pointer(u);
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from flameherd_agent.kernel.abi import CfaKind, FpKind
-from flameherd_agent.unwind.rules import cfa_expression, register_expression
+from flameherd_agent.unwind.rules import RA_REGISTERS, cfa_expression, register_expression
 
 Rule = tuple[int, int, int, int, int, int]
 """As `struct fh_rule`: cfa, fp, ra_offset, cfa_offset, fp_offset, cfa_extra."""
@@ -21,7 +21,7 @@ _POINTERS = {0x00: 8, 0x02: 2, 0x03: 4, 0x04: 8, 0x0A: 2, 0x0B: 4, 0x0C: 8, 0x08
 _PADDING = 16
 
 Where = tuple[str, int]
-"""(kind, offset) of a saved register: unsaved, cfa, undefined, other, sp, fp."""
+"""(kind, offset) of a saved register: unsaved, cfa, undefined, other, sp, fp; (register, its number)."""
 UNSAVED: Where = ("unsaved", 0)
 
 
@@ -295,6 +295,10 @@ class Section:
             return (CfaKind.END, 0, 0, 0, 0, 0)
         if handler:
             return (CfaKind.SIGNAL, 0, 0, 0, 0, 0)
+        if state.ra[0] == "register" and state.ra[1] in RA_REGISTERS and kind == CfaKind.SP:
+            if state.fp[0] in ("cfa", "sp", "fp"):
+                return NOTHING
+            return (CfaKind.SP_RA_REGISTER, 0, 0, offset, 0, state.ra[1])
         if state.ra[0] != "cfa" or kind == CfaKind.NONE:
             return NOTHING
         fp = {"cfa": FpKind.CFA, "sp": FpKind.SP, "fp": FpKind.FP}.get(state.fp[0], FpKind.SAME)
@@ -343,7 +347,9 @@ def _changed(state: State, op: int, reader: Reader, cie: Cie) -> State:
         found = ("cfa", -reader.leb() * align)
     elif op in (7, 8):
         found = ("undefined", 0) if op == 7 else UNSAVED
-    elif op in (9, 0x14, 0x15):
+    elif op == 9:
+        found = ("register", reader.leb())
+    elif op in (0x14, 0x15):
         reader.leb(signed=True)
     else:
         based = register_expression(reader.take(reader.leb()))

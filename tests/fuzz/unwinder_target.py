@@ -1,6 +1,6 @@
 """Copied stacks: `unwind/copied.py` and `bpf/lib` (by `tests/unwinder/harness.py`) must agree.
 
-Input: the number of rules, the rules (struct fh_rule), nine registers, and the rest is the stack. A
+Input: the number of rules, the rules (struct fh_rule), the registers, and the rest is the stack. A
 word whose top byte is 0xc0 stands for an address in the code, 0x50 for one in the stack. The same
 seeds in the layout of `unwinder.c` start libFuzzer.
 """
@@ -121,6 +121,8 @@ def _programs() -> list[tuple[bytes, list[int], list[int]]]:
          [code(0), stack(0), 0, 0, stack(16)], [0, code(2)]),
         (rule(CfaKind.SP, 16, extra=-16) + rule(CfaKind.REGISTER, 0, extra=3) + end,
          [code(0), stack(0)], [stack(32), code(1), 0, code(2)]),
+        (rule(CfaKind.SP_RA_REGISTER, 0, extra=5) + rule(CfaKind.SP, 8) + end,
+         [code(0), stack(0), *[0] * 8, code(1)], [code(2)]),
         (rule(CfaKind.NONE) + rule(CfaKind.NONE), [code(0), stack(0), stack(0)],
          [stack(16), code(1), 0, code(1)]),
     ]  # fmt: skip
@@ -131,7 +133,7 @@ def _bytes_of(words: list[int]) -> bytes:
 
 
 def _padded(registers: list[int]) -> list[int]:
-    return registers + [0] * (9 - len(registers))
+    return registers + [0] * (len(Registers.names or ()) - len(registers))
 
 
 def seeds() -> list[bytes]:

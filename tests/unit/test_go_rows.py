@@ -69,6 +69,8 @@ def test_equals_debug_frame(variant: str) -> None:
             elif rule["cfa"] == CfaKind.FP:
                 assert cfa >= 16, hex(pc)
                 by_fp += 1
+            elif rule["cfa"] == CfaKind.SP_RA_REGISTER:
+                assert (rule["cfa_offset"], rule["cfa_extra"]) == (cfa, 12), hex(pc)
             else:
                 assert rule["cfa"] in (CfaKind.END, CfaKind.SIGNAL), hex(pc)
     assert by_fp > len(truth) / 4
@@ -103,6 +105,8 @@ def test_where_stacks_end_and_change() -> None:
         body = _rule(rows, at[name] + 16)
         assert (body["cfa"], body["cfa_offset"]) == (CfaKind.FP, 16), name
         assert (body["fp"], body["fp_offset"]) == (FpKind.CFA, -16), name
+    vfork = rows.rules[np.isin(rows.rules["cfa"], CfaKind.SP_RA_REGISTER)]
+    assert vfork.tolist() == [(CfaKind.SP_RA_REGISTER, 0, 0, 0, 0, 12)]
     trampoline = at["runtime.sigreturn__sigaction"]
     assert _rule(rows, trampoline)["cfa"] == CfaKind.SIGNAL
     assert _rule(rows, trampoline - 1)["cfa"] == CfaKind.SIGNAL

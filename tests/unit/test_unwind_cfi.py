@@ -9,7 +9,7 @@ import pytest
 from flameherd_agent.elf.reader import SHF_COMPRESSED, ElfFile
 from flameherd_agent.kernel.abi import CfaKind, FpKind, Rule
 from flameherd_agent.unwind.build import build_table
-from flameherd_agent.unwind.rules import MAX_TABLE_RULES, RuleSet
+from flameherd_agent.unwind.rules import MAX_TABLE_RULES, RA_REGISTERS, RuleSet
 from flameherd_agent.unwind.table import UnwindTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +53,7 @@ def encode(steps: list[Step]) -> bytes:
             "offset_sf": lambda a, b: b"\x11" + uleb(b) + sleb(-a),
             "restore": lambda a, b: bytes([0xC0 | b]),
             "restore_extended": lambda a, b: b"\x06" + uleb(b),
+            "register": lambda a, b: b"\x09" + uleb(b) + uleb(a % 16),
             "undefined": lambda a, b: b"\x07" + uleb(b),
             "same": lambda a, b: b"\x08" + uleb(b),
             "remember": lambda a, b: b"\x0a",
@@ -85,7 +86,10 @@ def interpret(steps: list[Step], begin: int, size: int) -> dict[int, Rules]:
         elif name == "restore_state":
             state = stack.pop() if stack else state
         elif name not in ("nop", "args_size") and b in (6, 16):
-            value: Where = {"undefined": "undefined", "same": None}.get(name)
+            in_register = f"register {a % 16}"
+            value: Where = {
+                "undefined": "undefined", "same": None, "register": in_register
+            }.get(name)  # fmt: skip
             if name in ("offset", "offset_extended"):
                 value = -8 * a
             elif name == "offset_sf":
@@ -104,6 +108,8 @@ def read(table: UnwindTable, address: int) -> Rules | str:
     kind = CfaKind(rule["cfa"])
     if kind in (CfaKind.NONE, CfaKind.END):
         return kind.name
+    if kind == CfaKind.SP_RA_REGISTER:
+        return 7, int(rule["cfa_offset"]), None, f"register {rule['cfa_extra']}"
     register = {CfaKind.SP: 7, CfaKind.FP: 6, CfaKind.REGISTER: int(rule["cfa_extra"])}[kind]
     fp: Where = int(rule["fp_offset"]) if rule["fp"] == FpKind.CFA else None
     return register, int(rule["cfa_offset"]), fp, int(rule["ra_offset"])
@@ -114,6 +120,9 @@ def expected(rules: Rules) -> Rules | str:
     register, offset, fp, ra = rules
     if ra == "undefined":
         return "END"
+    if isinstance(ra, str):
+        has_rule = int(ra.split()[1]) in RA_REGISTERS and register == 7 and not isinstance(fp, int)
+        return (register, offset, None, ra) if has_rule else "NONE"
     if not isinstance(ra, int) or register > 15:
         return "NONE"
     return register, offset, fp if isinstance(fp, int) else None, ra
@@ -121,7 +130,7 @@ def expected(rules: Rules) -> Rules | str:
 
 NAMES = ["advance", "advance", "def_offset", "def_register", "def_cfa", "offset", "restore"]
 NAMES += ["remember", "restore_state", "advance1", "advance2", "def_cfa_sf", "offset_extended"]
-NAMES += ["offset_sf", "restore_extended", "undefined", "same", "nop", "args_size"]
+NAMES += ["offset_sf", "restore_extended", "undefined", "register", "same", "nop", "args_size"]
 steps_of_a_function = st.lists(
     st.tuples(
         st.sampled_from(NAMES),
@@ -167,6 +176,24 @@ def test_signal_frame_of_glibc() -> None:
     signal = cie(b"", augmentation=b"zRS")
     assert one(code, common=signal).lookup(TEXT)["cfa"] == CfaKind.SIGNAL
     assert one(code).lookup(TEXT)["cfa"] == CfaKind.NONE
+
+
+def test_a_return_address_in_a_register() -> None:
+    """As glibc's vfork says it; only in registers that the kernel side has, and with rbp as it was."""
+    common = INITIAL + bytes([0x0E, 0])
+    for number, kind in (
+        (5, CfaKind.SP_RA_REGISTER),
+        (12, CfaKind.SP_RA_REGISTER),
+        (1, CfaKind.NONE),
+    ):
+        code = bytes([0x09, 16, number])
+        rule = one(code, common=cie(common)).lookup(TEXT)
+        extra = number if kind else 0
+        assert rule.tolist() == (kind, 0, 0, 0, 0, extra)
+        assert one(code + bytes([0x86, 2])).lookup(TEXT)["cfa"] == CfaKind.NONE
+        assert one(code + bytes([0x0D, 6])).lookup(TEXT)["cfa"] == CfaKind.NONE
+        restored = one(code + bytes([0xD0]), common=cie(common)).lookup(TEXT)
+        assert restored.tolist() == (CfaKind.SP, 0, -8, 0, 0, 0)
 
 
 def test_plt_and_realigned_stacks() -> None:

@@ -17,6 +17,7 @@ from flameherd_agent.errors import ElfError
 from flameherd_agent.kernel.abi import CfaKind, FpKind
 from flameherd_agent.unwind.build import build_table, code_range
 from flameherd_agent.unwind.eh_frame import PADDING_BYTES
+from flameherd_agent.unwind.rules import RA_REGISTERS
 from flameherd_agent.unwind.table import UnwindTable
 
 _FDE = re.compile(r"FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.([0-9a-f]+)")
@@ -112,10 +113,14 @@ def expected_rows(path: Path, base: int, limit: int) -> tuple[list[int], list[Ro
 
 def tells(row: Row) -> bool:
     """Whether a row of readelf can be a rule at all."""
+    if row[2] in _RA_REGISTERS:
+        return row[0].startswith("rsp") and not row[1].startswith(("c", "exp"))
     return row[2] == "u" or re.fullmatch(r"c[+-]\d+", row[2]) is not None or row[0] == "exp"
 
 
 _NAMES = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{i}" for i in range(8, 16))]
+
+_RA_REGISTERS = [f"r{number}({_NAMES[number]})" for number in RA_REGISTERS]
 
 
 def describe(table: UnwindTable) -> list[Row]:
@@ -131,6 +136,8 @@ def describe(table: UnwindTable) -> list[Row]:
         plain = kind in (CfaKind.SP, CfaKind.FP) and rule["cfa_extra"]
         rbx = f"c{rule['cfa_extra']:+d}" if plain else "u"
         ra = f"c{rule['ra_offset']:+d}"
+        if kind == CfaKind.SP_RA_REGISTER:
+            cfa, ra = f"rsp{offset}", f"r{rule['cfa_extra']}({_NAMES[rule['cfa_extra']]})"
         texts.append((cfa if cfa is not None else kind.name, saved, ra, rbx))
     return texts
 

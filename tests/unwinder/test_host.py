@@ -158,6 +158,21 @@ def test_realigned_stack_by_register_and_by_dereference() -> None:
     assert len(words) == 3
 
 
+def test_a_return_address_in_a_register_of_the_leaf_only() -> None:
+    program = Program(
+        rule(CfaKind.SP_RA_REGISTER, 0, extra=5), rule(CfaKind.SP, 8), rule(CfaKind.END)
+    )
+    registers = {"pc": program.pc(0), "sp": STACK, "rdi": program.pc(1)}
+    words, outcome = program.both(registers, stack_of(program.pc(2)))
+    assert outcome is Outcome.COMPLETE
+    assert words == [word(program.pc(0)), word(program.pc(1) - 1), word(program.pc(2) - 1)]
+    registers = {"pc": program.pc(1), "sp": STACK, "fp": STACK + 8, "rdi": program.pc(1)}
+    stack = stack_of(program.pc(0), 0, program.pc(2))
+    words, outcome = program.both(registers, stack)
+    assert outcome is Outcome.COMPLETE
+    assert words[1:] == [word(program.pc(0) - 1), word(program.pc(2) - 1)], "by frame pointer"
+
+
 def test_no_progress_is_a_bad_frame() -> None:
     program = Program(rule(CfaKind.SP, 0))
     _, outcome = program.both({"pc": program.pc(0), "sp": STACK}, stack_of(0, 0))

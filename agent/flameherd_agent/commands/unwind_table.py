@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     Columns: the addresses [from, to) as in the file, how the caller's stack pointer (CFA), its
     frame pointer (fp) and the return address (ra) are found. "c-16" means saved at CFA - 16, "u"
-    unchanged. CFA "none" means no information there, "end" the outermost frame, "signal" a signal
+    unchanged, a register's name that it is there. CFA "none" means no information there, "end" the outermost frame, "signal" a signal
     frame.
     """
     opened = open_path(args.file)
@@ -93,7 +93,8 @@ def describe(rule: np.void, machine: int) -> Text:
     kind = CfaKind(cfa)
     if kind in (CfaKind.NONE, CfaKind.END, CfaKind.SIGNAL):
         return kind.name.lower(), "", ""
-    base = sp_name if kind in (CfaKind.SP, CfaKind.SP_DEREF) else fp_name
+    by_sp = kind in (CfaKind.SP, CfaKind.SP_DEREF, CfaKind.SP_RA_REGISTER)
+    base = sp_name if by_sp else fp_name
     text = f"{base}{offset:+d}"
     if kind in (CfaKind.SP_DEREF, CfaKind.FP_DEREF):
         text = f"*({text})" + (f"{extra:+d}" if extra else "")
@@ -104,7 +105,8 @@ def describe(rule: np.void, machine: int) -> Text:
         text = f"{name}{offset:+d}"
     saved = {FpKind.SAME: "u", FpKind.CFA: "c", FpKind.FP: f"*{fp_name}", FpKind.SP: f"*{sp_name}"}
     fp_text = saved[FpKind(fp)] + (f"{fp_offset:+d}" if fp != FpKind.SAME else "")
-    return text, fp_text, f"c{ra:+d}"
+    in_register = kind == CfaKind.SP_RA_REGISTER
+    return text, fp_text, _X86_NAMES[extra] if in_register else f"c{ra:+d}"
 
 
 def _print_all(table: UnwindTable, texts: list[Text], out: TextIO) -> None:

@@ -129,6 +129,7 @@ class CfaKind(IntEnum):
     SIGNAL = 6
     END = 7
     REGISTER = 8
+    SP_RA_REGISTER = 9
 
 
 class FpKind(IntEnum):
@@ -308,10 +309,10 @@ HotspotLayout: Final = np.dtype(
 
 Registers: Final = np.dtype(
     {
-        "names": ["pc", "sp", "fp", "r10", "rbx", "r12", "r13", "r14", "r15", "rax"],
-        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72],
-        "itemsize": 80,
+        "names": ["pc", "sp", "fp", "r10", "rbx", "r12", "r13", "r14", "r15", "rax", "rdi"],
+        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80],
+        "itemsize": 88,
     }
 )
 
@@ -319,8 +320,8 @@ ColdRecord: Final = np.dtype(
     {
         "names": ["type", "tgid", "tid", "epoch", "slot", "kernel_frames", "stack_bytes", "cookie", "cgroup", "time_ns", "registers", "comm"],
         "formats": ["<u4", "<u4", "<u4", "<u4", "<u2", "<u2", "<u4", "<u8", "<u8", "<u8", Registers, "S16"],
-        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 48, 128],
-        "itemsize": 144,
+        "offsets": [0, 4, 8, 12, 16, 18, 20, 24, 32, 40, 48, 136],
+        "itemsize": 152,
     }
 )
 

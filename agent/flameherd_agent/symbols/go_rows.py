@@ -12,6 +12,7 @@ function entry, which is the CFA, and its compiled code keeps rbp as a frame poi
 - top frames (flag TOPFRAME: goexit, mstart, rt0_go) end the stack. So do gogo, morestack, and
   mcall behind its switch: the runtime clears rbp there, for what runs next may be on behalf of
   another goroutine or of none;
+- vfork's wrapper holds its return address in r12 during the system call;
 - the signal return trampoline is a signal frame, one byte early, since callers are looked up by
   return address - 1.
 
@@ -39,7 +40,7 @@ MAX_STEPS = 1 << 14
 """Pairs decoded of one table. The longest of real programs have some thousand."""
 MAX_ROWS = 16_000_000
 MIN_DELTA = -8
-"""vfork's wrapper takes the return address off the stack; it is still there below SP."""
+"""vfork's wrapper takes the return address off the stack."""
 UNKNOWN = -1
 """Not a delta: these are multiples of 8."""
 MAX_DELTA = (1 << 31) - 64
@@ -51,6 +52,9 @@ _TOP = ("_rt0_amd64", "_rt0_amd64_linux", "runtime.gogo", "gogo", "runtime.mores
 _MCALL = ("runtime.mcall",)
 _MCALL_SWITCHED = 16
 """mcall's delta once it has pushed its argument on the new stack."""
+_VFORK = ("syscall.rawVforkSyscall",)
+_VFORK_RETURN = 12
+"""DWARF number of the register that it keeps its return address in, r12: the child overwrites the stack."""
 _SIGNAL_ENTRY = ("runtime.sigtramp",)
 _SIGNAL_RETURN = ("runtime.sigreturn__sigaction", "runtime.sigreturn")
 _PUSH_RBP = 0x55
@@ -217,6 +221,8 @@ def _rows(table: GoTable, deltas: Deltas, code: npt.NDArray[np.uint8]) -> GoRows
     rules[grown & by_fp[of] & (pc >= body_at[of])] = _FP_RULE
     rules[_named(table, names, _MCALL)[of] & (delta >= _MCALL_SWITCHED)] = _END_RULE
     rules[is_top[of]] = _END_RULE
+    vfork = _named(table, names, _VFORK)[of] & (delta == MIN_DELTA)
+    rules[vfork] = np.array([(CfaKind.SP_RA_REGISTER, 0, 0, 0, 0, _VFORK_RETURN)], Rule)
     returns = _named(table, names, _SIGNAL_RETURN)[of]
     rules[returns] = _SIGNAL_RULE
 

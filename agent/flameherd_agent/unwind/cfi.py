@@ -43,8 +43,11 @@ RA_UNDEFINED = 2
 RA_OTHER = 3
 RA_SP_EXPRESSION = 4
 _FP_EXPRESSION = 5
+RA_REGISTER = 6
+"""In another register, whose number stands in the offset's place."""
 _FP_KINDS = np.array(
-    [FpKind.SAME, FpKind.CFA, FpKind.SAME, FpKind.SAME, FpKind.SP, FpKind.FP], np.int64
+    [FpKind.SAME, FpKind.CFA, FpKind.SAME, FpKind.SAME, FpKind.SP, FpKind.FP, FpKind.SAME],
+    np.int64,
 )
 
 NO_CFA = -1
@@ -391,6 +394,9 @@ def _register_rules(
     saved(mask, lebs.signed(operand[mask]))
     mask = code == _NEGATIVE_OFFSET
     saved(mask, -lebs.unsigned(operand[mask]))
+    mask = code == _REGISTER
+    kind[mask] = RA_REGISTER
+    offset[mask] = lebs.unsigned(operand[mask])
     kind[code == _UNDEFINED] = RA_UNDEFINED
     kind[code == _SAME] = RA_UNSAVED
     for i in np.flatnonzero(code == _EXPRESSION).tolist():

@@ -20,9 +20,11 @@ _UCONTEXT_RSP: Final = 160
 _UCONTEXT_RIP: Final = 168
 _RBX: Final = 3
 # DWARF number -> field of struct fh_registers.
-_LEAF_REGISTERS: Final = {3: "rbx", 10: "r10", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}
+_LEAF_REGISTERS: Final = {
+    3: "rbx", 5: "rdi", 10: "r10", 12: "r12", 13: "r13", 14: "r14", 15: "r15"
+}  # fmt: skip
 
-_UCONTEXT_REGISTERS: Final = {3: 128, 10: 56, 12: 72, 13: 80, 14: 88, 15: 96}
+_UCONTEXT_REGISTERS: Final = {3: 128, 5: 104, 10: 56, 12: 72, 13: 80, 14: 88, 15: 96}
 """DWARF number -> offset from sp in a signal frame."""
 
 
@@ -111,6 +113,7 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
                 rule is None
                 or kind == CfaKind.NONE
                 or (kind == CfaKind.REGISTER and not exact and int(rule["cfa_extra"]) != _RBX)
+                or (kind == CfaKind.SP_RA_REGISTER and not exact)
                 or (kind == CfaKind.REGISTER and not exact and _RBX not in leaf_registers)
             ):
                 leaf_registers.pop(_RBX, None)
@@ -120,6 +123,11 @@ def unwind(spans: Sequence[Span], registers: Any, stack: CopiedStack) -> tuple[l
                 if fp < sp:
                     return words, Outcome.NO_RULE
                 sp, fp, pc = (fp + 16) & _MASK, stack.word(fp), stack.word(fp + 8)
+            elif kind == CfaKind.SP_RA_REGISTER:
+                cfa = (sp + int(rule["cfa_offset"])) & _MASK
+                if cfa < sp:
+                    return words, Outcome.BAD_FRAME
+                sp, pc = cfa, leaf_registers.get(int(rule["cfa_extra"]), 0)
             else:
                 cfa = _cfa(rule, kind, pc, sp, fp, leaf_registers, stack) & _MASK
                 if cfa <= sp and kind != CfaKind.FP:

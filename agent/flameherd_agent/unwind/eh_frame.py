@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from flameherd_agent.elf.reader import EM_AARCH64, PT_GNU_EH_FRAME, PT_LOAD, ElfFile
 from flameherd_agent.errors import ElfError
-from flameherd_agent.kernel.abi import CfaKind
+from flameherd_agent.kernel.abi import CfaKind, FpKind
 from flameherd_agent.unwind import cfi
 from flameherd_agent.unwind.cfi import I64, Bytes, Programs, Rows, State
-from flameherd_agent.unwind.rules import ExpressionSet, RuleSet, leb128, make_rules
+from flameherd_agent.unwind.rules import RA_REGISTERS, ExpressionSet, RuleSet, leb128, make_rules
 
 PIECE_BYTES = 96 << 10
 MAX_RECORD_BYTES = 128 << 10
@@ -226,6 +226,7 @@ class _SectionBuilder:
         arm = elf.machine == EM_AARCH64
         self._expressions = ExpressionSet(*((31, 29, -1) if arm else (7, 6, 3)))
         self._ra_in_register = arm
+        self._ra_registers = () if arm else RA_REGISTERS
         self._last_register = 31 if arm else 15
         text = elf.section(".text")
         got = next((value for tag, value in elf.dynamic() if tag == _DT_PLTGOT), 0)
@@ -308,13 +309,19 @@ class _SectionBuilder:
             extra[by_expression] = columns[:, 2]
         handler = signal[rows.owner] & (kind == CfaKind.SP_DEREF) & (offset == _UCONTEXT_RSP)
         handler &= (state.ra_kind == cfi.RA_SP_EXPRESSION) & (state.ra_offset == _UCONTEXT_RIP)
-        readable = (state.ra_kind == cfi.RA_CFA) | handler
+        in_register = (state.ra_kind == cfi.RA_REGISTER) & (kind == CfaKind.SP)
+        in_register &= np.isin(state.ra_offset, self._ra_registers)
+        in_register &= state.fp_kind == FpKind.SAME
+        kind[in_register] = CfaKind.SP_RA_REGISTER
+        extra[in_register] = state.ra_offset[in_register]
+        readable = (state.ra_kind == cfi.RA_CFA) | handler | in_register
         if self._ra_in_register:
             readable |= state.ra_kind == cfi.RA_UNSAVED
         kind[~readable] = CfaKind.NONE
         kind[handler] = CfaKind.SIGNAL
         kind[state.ra_kind == cfi.RA_UNDEFINED] = CfaKind.END
-        return make_rules(kind, state.fp_kind, state.ra_offset, offset, state.fp_offset, extra)
+        ra_offset = np.where(state.ra_kind == cfi.RA_REGISTER, 0, state.ra_offset)
+        return make_rules(kind, state.fp_kind, ra_offset, offset, state.fp_offset, extra)
 
     def _pointers(
         self, buffer: Bytes, lebs: cfi.Lebs, at: I64, begin: int, encoding: int

@@ -21,6 +21,10 @@ MAX_TABLE_RULES = 16384
 MAX_EXPRESSIONS = 65536
 MAX_EXPRESSION_BYTES = 64
 
+RA_REGISTERS = (3, 5, 10, 12, 13, 14, 15)
+"""DWARF numbers of the registers of x86-64 where the kernel side finds a return address: all of `struct
+fh_registers` but rbp and rsp."""
+
 _I64 = npt.NDArray[np.int64]
 _U64 = npt.NDArray[np.uint64]
 

@@ -24,7 +24,7 @@ RULE_DTYPE = Rule
 """numpy dtype of `struct fh_rule`."""
 
 _MAGIC = b"FHUNWIND"
-VERSION = 2
+VERSION = 3
 """Raise it whenever the same file would give other rows: cached tables are then made anew."""
 _HEADER = struct.Struct("<8sIIQIIII")  # magic, version, rule size, base, rows, rules, 0, checksum
 _SUMMED = _HEADER.size - 4
