@@ -50,7 +50,7 @@ enum fh_limit {
     FH_HOTSPOT_HEAPS = 4,           /* heaps of a HotSpot's code cache */
     FH_HOTSPOT_REGIONS = 128,       /* stretches of its interpreter's code with rules of their own */
     FH_HOTSPOT_BLOB_BYTES = 128,    /* head of a code blob that is read at once */
-    FH_HOTSPOT_NMETHOD_BYTES = 208, /* part of a compiled method behind it */
+    FH_HOTSPOT_NMETHOD_BYTES = 224, /* part of a compiled method behind it */
     FH_HOTSPOT_CONST_BYTES = 64,    /* head of a ConstMethod */
 };
 
