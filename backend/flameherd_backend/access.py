@@ -12,8 +12,8 @@ empty namespace (programs outside Kubernetes) is written `""`:
     shop     91ab…                 shop,shop-dev shop,shop-dev
     admin    77de…                 -             *
 
-Behind a proxy that signs people in (OIDC), the user's name comes in a header that only the proxy can
-set, and `MaySee` decides: in a cluster by a SubjectAccessReview.
+Behind a proxy that signs people in (OIDC), the user's name and groups come in headers that only the proxy
+can set, and `MaySee` decides: in a cluster by SubjectAccessReviews (`reviews.py`). Without it they see all.
 """
 
 import hashlib
@@ -27,8 +27,6 @@ from flameherd_backend.errors import Unauthenticated, UsageError
 Namespaces = frozenset[str] | None
 """None = all."""
 
-MaySee = Callable[[str, str], bool]
-"""(user, namespace) → whether the user may see profiles of that namespace."""
 
 _MAX_FILE: Final = 1 << 20
 _MIN_TOKEN: Final = 16
@@ -42,7 +40,12 @@ class Identity:
     name: str
     may_send: Namespaces
     may_see: Namespaces
+    groups: tuple[str, ...] | None = None
+    """Of a person whom a proxy has signed in; None = it is a token's bearer."""
 
+
+MaySee = Callable[[Identity, frozenset[str]], Namespaces]
+"""(person, namespaces that there are) → those that the person may see."""
 
 EVERYBODY: Final = Identity("", None, None)
 
@@ -85,23 +88,30 @@ def read_tokens(path: Path) -> dict[bytes, Identity]:
 
 
 class Access:
-    """Decides by `Authorization`, and by the proxy's user header if there is one."""
+    """Decides by `Authorization`, and by the proxy's headers if there are any."""
 
     def __init__(
         self,
         tokens: Mapping[bytes, Identity] | None = None,
         user_header: str = "",
         may_see: MaySee | None = None,
+        groups_header: str = "",
     ) -> None:
         self._tokens = tokens
-        self.user_header = user_header.lower()
-        self.may_see = may_see
+        self._user_header = user_header.lower()
+        self._groups_header = groups_header.lower()
+        self._may_see = may_see
 
-    def identify(self, authorization: str | None, user: str | None = None) -> Identity:
-        """Who it is. Raises `Unauthenticated`."""
-        if self.user_header and user and not authorization:
-            return Identity(user, frozenset(), None)
-        if self._tokens is None and not self.user_header:
+    def identify(
+        self, authorization: str | None, headers: Mapping[str, str] | None = None
+    ) -> Identity:
+        """Who it is; `headers`: of the page's port, where the proxy is. Raises `Unauthenticated`."""
+        user = (headers or {}).get(self._user_header, "") if self._user_header else ""
+        if user and not authorization:
+            named = (headers or {}).get(self._groups_header, "") if self._groups_header else ""
+            groups = tuple(group.strip() for group in named.split(",") if group.strip())
+            return Identity(user, frozenset(), None, groups)
+        if self._tokens is None and not self._user_header:
             return EVERYBODY
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -112,9 +122,8 @@ class Access:
             raise Unauthenticated("the token is not known here")
         return known
 
-    def visible(self, identity: Identity, stored: frozenset[str]) -> Namespaces:
-        """The namespaces whose profiles this viewer may see; `stored`: those that there are."""
-        if self.may_see is None or identity is EVERYBODY:
+    def visible(self, identity: Identity, stored: Callable[[], frozenset[str]]) -> Namespaces:
+        """The namespaces whose profiles this viewer may see; `stored`: those that there are. Raises `AccessUnknown`."""
+        if self._may_see is None or identity.groups is None:
             return identity.may_see
-        allowed = stored if identity.may_see is None else stored & identity.may_see
-        return frozenset(name for name in allowed if self.may_see(identity.name, name))
+        return self._may_see(identity, stored())

@@ -24,6 +24,7 @@ from flameherd_backend.errors import BackendError, EnvironmentProblem, StoreFull
 from flameherd_backend.receive.grpc import GrpcReceiver, TlsFiles
 from flameherd_backend.receive.http import application
 from flameherd_backend.receive.intake import Intake
+from flameherd_backend.reviews import ApiServer, Reviews
 from flameherd_backend.settings import Settings
 from flameherd_backend.store import retention, rollup, schema
 from flameherd_backend.store.database import (
@@ -159,8 +160,14 @@ class Backend:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        account = settings.service_account
+        self.api_server = ApiServer.of_pod(account) if account else None
+        self.reviews = Reviews(self.api_server.ask) if self.api_server else None
         self.access = Access(
-            read_tokens(settings.tokens) if settings.tokens else None, settings.user_header
+            read_tokens(settings.tokens) if settings.tokens else None,
+            settings.user_header,
+            self.reviews.visible if self.reviews else None,
+            settings.groups_header,
         )
         self.database = open_store(settings)
 
@@ -169,6 +176,9 @@ class Backend:
         settings = self.settings
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(asyncio.to_thread, self.database.close)
+            if self.api_server and self.reviews:
+                stack.callback(self.api_server.close)
+                stack.callback(self.reviews.close)
             self.pool = DecoderPool(
                 schema.id_key(self.database), self._worker_settings(), settings.workers
             )

@@ -18,6 +18,7 @@ from flameherd_backend import __version__
 from flameherd_backend.errors import BackendError, UsageError
 from flameherd_backend.receive.grpc import TlsFiles
 from flameherd_backend.receive.intake import IntakeLimits
+from flameherd_backend.reviews import SERVICE_ACCOUNT
 from flameherd_backend.settings import Settings
 from flameherd_backend.store.retention import Retention
 
@@ -103,6 +104,21 @@ def parser() -> argparse.ArgumentParser:
         help="header in which a trusted proxy names the signed-in user",
     )
     add(
+        "--groups-header",
+        default="",
+        metavar="NAME",
+        help="header in which it names the user's groups, with commas between them",
+    )
+    add(
+        "--kubernetes-access",
+        type=Path,
+        nargs="?",
+        const=SERVICE_ACCOUNT,
+        metavar="FOLDER",
+        help="signed-in users see the namespaces in which this cluster lets them get profiles.flameherd.dev, by the pod's "
+        f"service account (default of FOLDER: {SERVICE_ACCOUNT})",
+    )
+    add(
         "--retention",
         type=parse_age,
         default=defaults.retention.max_age_s,
@@ -180,6 +196,10 @@ def settings(arguments: argparse.Namespace) -> Settings:
         raise UsageError("--tls-cert and --tls-key go together")
     if arguments.tls_client_ca is not None and arguments.tls_cert is None:
         raise UsageError("--tls-client-ca needs --tls-cert and --tls-key")
+    if arguments.groups_header and not arguments.user_header:
+        raise UsageError("--groups-header needs --user-header")
+    if arguments.kubernetes_access and not arguments.user_header:
+        raise UsageError("--kubernetes-access needs --user-header: who is it that wants to see?")
     if not 1 <= arguments.workers <= 256:
         raise UsageError(f"--workers {arguments.workers}: between 1 and 256")
     tls = (
@@ -195,6 +215,8 @@ def settings(arguments: argparse.Namespace) -> Settings:
         tls=tls,
         tokens=arguments.tokens,
         user_header=arguments.user_header,
+        groups_header=arguments.groups_header,
+        service_account=arguments.kubernetes_access,
         retention=Retention(arguments.retention, arguments.max_disk),
         min_free_bytes=arguments.min_free,
         memory_bytes=arguments.memory,

@@ -8,6 +8,7 @@ BackendError                   what was tried, on what, and what to do
 │   ├── Unauthenticated        no or an unknown token                                 HTTP 401, UNAUTHENTICATED
 │   └── Unsupported            a content type or encoding that we do not speak        HTTP 415, UNIMPLEMENTED
 ├── Busy                       not now: the sender should come again after a delay    HTTP 429/503, UNAVAILABLE
+├── AccessUnknown              who decides what a viewer may see does not answer      HTTP 503
 ├── StoreError                 a statement failed
 │   ├── StoreFull              no room on the disk or in memory                       (ingest: as Busy)
 │   ├── NotSummedUp            rows are stored, their sums by minute are not          (ingest: stored)
@@ -58,6 +59,10 @@ class Busy(BackendError):
         self.retry_after_s = retry_after_s
         self.throttled = throttled
         """True: the sender's rate is the cause (429); False: our own state is (503)."""
+
+
+class AccessUnknown(BackendError):
+    """What a person may see cannot be found out, so that nothing is shown."""
 
 
 class StoreError(BackendError):

@@ -22,6 +22,9 @@ class Settings:
     tls: TlsFiles | None = None
     tokens: Path | None = None
     user_header: str = ""
+    groups_header: str = ""
+    service_account: Path | None = None
+    """The pod's: asks the API server what signed-in people may see. None: they see all."""
     retention: Retention = field(default_factory=lambda: Retention(3 * 86_400.0, 20 << 30))
     min_free_bytes: int = 512 << 20
     """Below so much free room on the store's disk, messages are sent away until there is more."""

@@ -256,22 +256,6 @@ def test_a_wrong_tokens_file_says_where(tmp_path: Path, text: str, says: str) ->
         tokens(tmp_path, text)
 
 
-def test_the_viewer_seam_decides_by_user_and_namespace(tmp_path: Path) -> None:
-    asked = []
-
-    def may_see(user: str, namespace: str) -> bool:
-        asked.append((user, namespace))
-        return namespace == "shop"
-
-    access = Access(None, "X-Forwarded-User", may_see)
-    ann = access.identify(None, "ann")
-    assert (ann.name, ann.may_send) == ("ann", frozenset())
-    assert access.visible(ann, frozenset({"shop", "bank"})) == frozenset({"shop"})
-    assert sorted(asked) == [("ann", "bank"), ("ann", "shop")]
-    with pytest.raises(Unauthenticated):
-        access.identify(None, None)
-
-
 def test_a_newer_store_is_left_alone(database: EmbeddedDatabase) -> None:
     with pytest.raises(EnvironmentProblem, match="run the newer"):
         schema.migrate(database, [])

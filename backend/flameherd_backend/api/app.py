@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flameherd_backend import metrics
-from flameherd_backend.access import Access, Identity, Namespaces
+from flameherd_backend.access import Access, Identity
 from flameherd_backend.api import page
 from flameherd_backend.api.endpoints import ENDPOINTS, PREFIX, Endpoint, openapi
 from flameherd_backend.api.export import FORMATS, export
@@ -30,7 +30,14 @@ from flameherd_backend.api.labels import label_values, profile_types, status
 from flameherd_backend.api.parameters import Given, wrong
 from flameherd_backend.api.reader import Reader
 from flameherd_backend.api.selection import selection_of
-from flameherd_backend.errors import Problem, QueryTimeout, StoreError, StoreFull, Unauthenticated
+from flameherd_backend.errors import (
+    AccessUnknown,
+    Problem,
+    QueryTimeout,
+    StoreError,
+    StoreFull,
+    Unauthenticated,
+)
 from flameherd_backend.store import sql
 from flameherd_backend.store.database import Database, QueryLimits
 
@@ -91,6 +98,13 @@ def _as_problem(error: Exception) -> Problem:
         return error
     if isinstance(error, Unauthenticated):
         return Problem(401, str(error))
+    if isinstance(error, AccessUnknown):
+        log.error("what a viewer may see cannot be found out: %s", error)
+        return Problem(
+            503,
+            "what you may see cannot be found out now; the backend's log tells why",
+            retry_after_s=5,
+        )
     if isinstance(error, QueryTimeout):
         return Problem(504, "the query ran over its time: choose a shorter window or add a filter")
     if isinstance(error, StoreFull):
@@ -165,14 +179,12 @@ class Api:
             identity = self._identify(request)
         except Unauthenticated as error:
             return problem_response(Problem(401, str(error)))
-        if identity.may_see is not None or self._access.may_see is not None:
+        if identity.may_see is not None or identity.groups is not None:
             return problem_response(Problem(403, "metrics count the samples of all namespaces"))
         return Response(self._metrics(), 200, _NO_STORE, metrics.CONTENT_TYPE)
 
     def _identify(self, request: Request) -> Identity:
-        name = self._access.user_header
-        user = request.headers.get(name) if name else None
-        return self._access.identify(request.headers.get("authorization"), user)
+        return self._access.identify(request.headers.get("authorization"), request.headers)
 
     async def _file(self, request: Request) -> Response:
         path = request.url.path
@@ -190,7 +202,7 @@ class Api:
         async def handle(request: Request) -> Response:
             try:
                 return await self._answer(endpoint, request)
-            except (Problem, Unauthenticated, StoreError) as error:
+            except (Problem, Unauthenticated, AccessUnknown, StoreError) as error:
                 return problem_response(_as_problem(error))
 
         return handle
@@ -214,7 +226,7 @@ class Api:
 
     def _run(self, endpoint: Endpoint, identity: Identity, given: Given, label: str) -> Response:
         """In a thread."""
-        visible = self._visible(identity)
+        visible = self._access.visible(identity, self._stored)
         reader = Reader(self._database, self._limits)
         answer: Mapping[str, Any]
         if endpoint.path == "/status":
@@ -242,12 +254,11 @@ class Api:
         )
         return Response(body, media_type="application/json", headers=_NO_STORE)
 
-    def _visible(self, identity: Identity) -> Namespaces:
-        if self._access.may_see is None:
-            return identity.may_see
+    def _stored(self) -> frozenset[str]:
+        """Namespaces that there are samples of, as of a moment ago."""
         asked, stored = self._namespaces
         if time.monotonic() - asked > _NAMESPACES_S:
             found = self._database.query(sql.load("namespaces"), {}, self._limits)
             stored = frozenset(found.get("namespace", []))
             self._namespaces = (time.monotonic(), stored)
-        return self._access.visible(identity, stored)
+        return stored
