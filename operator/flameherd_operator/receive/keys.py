@@ -91,17 +91,16 @@ def _end(pem: bytes) -> datetime:
 
 def _make(names: Sequence[str], now: datetime) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
     # Different subjects, so that of two certificates in a bundle the right one is found.
-    subject = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"flameherd status {now:%Y-%m-%d %H:%M:%S}")]
-    )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"flameherd {serial:x}")])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(serial)
         .not_valid_before((now - _SKEW).astimezone(UTC))
         .not_valid_after((now - _SKEW + VALID).astimezone(UTC))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in names]), False)

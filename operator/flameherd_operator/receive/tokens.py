@@ -97,7 +97,7 @@ class Tokens:
             audiences, subject, expires = claims["aud"], claims["sub"], float(claims["exp"])
         except (binascii.Error, ValueError, KeyError, TypeError) as error:
             raise Denied(401, "Unauthorized", "this is not a token of a ServiceAccount") from error
-        if AUDIENCE not in audiences:
+        if not isinstance(audiences, list) or AUDIENCE not in audiences:
             said = f"the token is not for {AUDIENCE}: mount one with that audience"
             raise Denied(401, "WrongAudience", said)
         if subject != self._account:
