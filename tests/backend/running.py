@@ -60,6 +60,8 @@ class RunningBackend:
 
     store: Path
     arguments: list[str] = field(default_factory=list)
+    wrapper: list[str] = field(default_factory=list)
+    """A command that becomes the backend, given its command."""
     ports: dict[str, int] = field(default_factory=dict)
 
     def __enter__(self) -> "RunningBackend":
@@ -82,6 +84,7 @@ class RunningBackend:
             begin = log.tell()
             self.process = subprocess.Popen(
                 [
+                    *self.wrapper,
                     *(sys.executable, "-m", "flameherd_backend.cli", "--workers", "1"),
                     *("--store", str(self.store), *any_port, *self.arguments),
                 ],

@@ -5,11 +5,12 @@ takes one of a few others, since a connection does one thing at a time. The engi
 bound its memory. Values never become part of a statement: they go as parameters (`{name:Type}`).
 """
 
+import contextlib
 import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -124,6 +125,20 @@ def settings_clause(settings: Mapping[str, str]) -> str:
     return " SETTINGS " + ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
+@contextlib.contextmanager
+def _scratch_in(folder: Path) -> Iterator[None]:
+    """chDB makes a folder in $TMPDIR or /tmp, as it was when it was imported: a container may have a read-only root."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+
+
 class EmbeddedDatabase:
     """chDB over a folder. One process can open a folder, and a process can open one."""
 
@@ -131,7 +146,8 @@ class EmbeddedDatabase:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # Imported here: it maps 180 MB, which a backend with a ClickHouse server does without.
-            from chdb import _chdb
+            with _scratch_in(folder):
+                from chdb import _chdb
 
             address = f"{folder}?max_server_memory_usage={max_memory_bytes}"
             connect: Callable[[str], Any] = vars(_chdb)["connect"]  # its stubs leave it out
