@@ -7,7 +7,7 @@ decodes leniently what comes over the API, ignores unknown fields and reports th
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -105,6 +105,14 @@ class SlotSelector(Model, frozen=True):
             self.container_names or self.pod_selector != LabelSelector()
         ):
             yield "", "podSelector and containerNames go with namespace only"
+
+    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """True if it selects a pod of this namespace with these labels."""
+        return self.namespace == namespace and self.pod_selector.matches(labels)
+
+    def takes(self, container: str) -> bool:
+        """True if it takes a container of this name in the pods that it selects."""
+        return not self.container_names or container in self.container_names
 
 
 class PolicySlot(Model, frozen=True):

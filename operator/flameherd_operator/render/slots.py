@@ -113,16 +113,21 @@ def _namespaced(
         inputs=inputs,
         slot=PolicySlot(
             name=seen.key,
-            selector=SlotSelector(
-                namespace=seen.namespace,
-                pod_selector=spec.pod_selector,
-                container_names=spec.container_names,
-            ),
+            selector=selector_of(policy, seen.namespace),
             frequency_hz=DEFAULT_FREQUENCY_HZ,
             priority=spec.priority,
             attributes=msgspec.structs.replace(spec.attributes, env=allowed),
             clipped_by=(named[:512],) if left_out else (),
         ),
+    )
+
+
+def selector_of(policy: ProfilingPolicy, namespace: str) -> SlotSelector:
+    """Which containers a policy of a namespace is about."""
+    return SlotSelector(
+        namespace=namespace,
+        pod_selector=policy.spec.pod_selector,
+        container_names=policy.spec.container_names,
     )
 
 
