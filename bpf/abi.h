@@ -48,7 +48,7 @@ enum fh_limit {
     FH_CPYTHON_FRAME_BYTES = 128,   /* head of a frame that is read at once */
     FH_CPYTHON_CODE_BYTES = 128,    /* part of a code object that is read at once */
     FH_HOTSPOT_HEAPS = 4,           /* heaps of a HotSpot's code cache */
-    FH_HOTSPOT_REGIONS = 128,       /* stretches of its interpreter's code with rules of their own */
+    FH_HOTSPOT_REGIONS = 256,       /* stretches of its interpreter's code with rules of their own */
     FH_HOTSPOT_BLOB_BYTES = 128,    /* head of a code blob that is read at once */
     FH_HOTSPOT_NMETHOD_BYTES = 224, /* part of a compiled method behind it */
     FH_HOTSPOT_CONST_BYTES = 64,    /* head of a ConstMethod */

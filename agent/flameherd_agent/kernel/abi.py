@@ -35,7 +35,7 @@ class Limit(IntEnum):
     CPYTHON_FRAME_BYTES = 128
     CPYTHON_CODE_BYTES = 128
     HOTSPOT_HEAPS = 4
-    HOTSPOT_REGIONS = 128
+    HOTSPOT_REGIONS = 256
     HOTSPOT_BLOB_BYTES = 128
     HOTSPOT_NMETHOD_BYTES = 224
     HOTSPOT_CONST_BYTES = 64
@@ -301,9 +301,9 @@ HotspotHeap: Final = np.dtype(
 HotspotLayout: Final = np.dtype(
     {
         "names": ["low", "high", "interpreter", "interpreter_end", "call_stub", "heaps", "block_header", "blob_bytes", "blob_name", "blob_size", "blob_frame_size", "blob_complete", "blob_complete_bits", "blob_code", "blob_code_is_offset", "nmethod_start", "nmethod_bytes", "nmethod_method", "nmethod_compile_id", "nmethod_orig_pc", "nmethod_deopt", "nmethod_deopt_mh", "nmethod_deopt_is_offset", "method_const", "const_bytes", "const_constants", "const_code_size", "const_name", "const_size", "frame_bcp", "regions", "reserved", "region"],
-        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", (HotspotHeap, (4,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", (HotspotRegion, (128,))],
+        "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", (HotspotHeap, (4,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", (HotspotRegion, (256,))],
         "offsets": [0, 8, 16, 24, 32, 40, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 220, 224, 228, 232, 236, 240, 244, 248, 252, 256, 260, 264, 268, 272],
-        "itemsize": 1296,
+        "itemsize": 2320,
     }
 )
 
