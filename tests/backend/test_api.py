@@ -256,7 +256,7 @@ def test_label_values(site: Site, token: str, label: str, window: str) -> None:
 
 
 @pytest.mark.parametrize("by", [None, "namespace", "team", "thread"])
-@pytest.mark.parametrize("points", [10, 240, 1000])
+@pytest.mark.parametrize("points", [100, 240, 1000])
 def test_the_timeline_spreads_values_over_their_span(
     site: Site, by: str | None, points: int
 ) -> None:
@@ -296,9 +296,30 @@ def test_the_timeline_puts_small_series_together(site: Site) -> None:
     assert few["rest"] == rest
 
 
-def test_a_timeline_of_minutes_has_the_same_sum(site: Site) -> None:
-    answer = site.get("timeline", points=24, step=3_600_000, **{"from": "now-1d"})
-    assert sum(answer["series"][0]["values"]) == site.truth.total() == answer["total"]
+@pytest.mark.parametrize("by", [None, "namespace", "thread"])
+@pytest.mark.parametrize("step", [60_000, 240_000, 3_600_000])
+@pytest.mark.parametrize("cut_ms", [(0, 0), (1, 1), (17_003, 0), (59_999, 30_000)])
+def test_in_buckets_of_minutes_a_value_counts_where_it_begins(
+    site: Site, by: str | None, step: int, cut_ms: tuple[int, int]
+) -> None:
+    """Whole minutes come from their sums, the rest of a window that is not aligned from its samples."""
+    oldest, newest = (pick(s.ts for s in site.truth.samples) // 10**6 for pick in (min, max))
+    begin, end = oldest // 60_000 * 60_000 + cut_ms[0], newest // 60_000 * 60_000 + cut_ms[1]
+    answer = site.get("timeline", points=1000, step=step, by=by, **{"from": begin, "to": end})
+    assert (answer["start"], answer["step"]) == (begin // step * step, step)
+    expected: Counter[tuple[str, int]] = Counter()
+    for sample in site.truth.samples:
+        if begin <= sample.ts // 10**6 < end:
+            label = sample.labels[by] if by else ""
+            expected[label, (sample.ts // 10**6 - answer["start"]) // step] += sample.value
+    found = {
+        (series["label"], bucket): value
+        for series in answer["series"]
+        for bucket, value in enumerate(series["values"])
+        if value
+    }
+    assert found == expected
+    assert answer["total"] == sum(expected.values())
 
 
 @pytest.mark.parametrize(("points", "step"), [(10, 0), (240, 0), (1000, 5), (240, 3_600_000)])

@@ -1,12 +1,13 @@
 """Views of labels and time: status, profile types, labels, their values, the timeline."""
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 from flameherd_backend import __version__
 from flameherd_backend.access import Identity, Namespaces
 from flameherd_backend.api.parameters import Given, wrong
-from flameherd_backend.api.reader import WELL_KNOWN_UNITS, Reader
+from flameherd_backend.api.reader import Reader
 from flameherd_backend.api.selection import (
     COLUMNS,
     NUMBERS,
@@ -20,6 +21,7 @@ from flameherd_backend.api.selection import (
 )
 from flameherd_backend.errors import Problem
 from flameherd_backend.store import sql
+from flameherd_backend.store.results import Table
 
 Answer = dict[str, Any]
 
@@ -170,20 +172,22 @@ def timeline(reader: Reader, given: Given, selection: Selection, base: Selection
     by = given.text("by")
     if given.has("by") and not by:
         raise wrong("by", "is empty: a label, or nothing")
-    totals = reader.totals(selection)
+    unit = reader.unit(selection)
     shown = [value for value, _ in _values(reader, selection, by, "", limit + 1)] if by else [""]
     rest = len(shown) > limit
     shown = shown[:limit]
     series = {value: [0] * buckets for value in shown}
     others = [0] * buckets
+    total = 0
     for value, bucket, amount in _buckets(reader, selection, by, shown, start, step, buckets):
         place = min(max(bucket, 0), buckets - 1)
         series.get(value, others)[place] += amount
+        total += amount
     return {
         "window": selection.window(),
         "type": selection.type,
-        "unit": totals.unit or WELL_KNOWN_UNITS.get(selection.type, ""),
-        "total": totals.value,
+        "unit": unit,
+        "total": total,
         "start": start,
         "step": step,
         "series": [
@@ -194,6 +198,10 @@ def timeline(reader: Reader, given: Given, selection: Selection, base: Selection
     }
 
 
+Bucket = tuple[str, int, int]
+"""(series or "\\0" for the rest, bucket, value)"""
+
+
 def _buckets(
     reader: Reader,
     selection: Selection,
@@ -202,35 +210,71 @@ def _buckets(
     start: int,
     step: int,
     buckets: int,
-) -> list[tuple[str, int, int]]:
-    """(series or "\\0" for the rest, bucket, value)"""
+) -> list[Bucket]:
+    """Whole minutes from the sums by minute, if the buckets are made of them; what is left from samples."""
+    begin, end = (
+        -(-selection.from_ms // _MINUTE_MS) * _MINUTE_MS,
+        selection.to_ms // _MINUTE_MS * _MINUTE_MS,
+    )
     minutes = (
         step % _MINUTE_MS == 0
-        and selection.from_ms % _MINUTE_MS == selection.to_ms % _MINUTE_MS == 0
+        and begin < end
         and selection.is_rolled_up()
         and (not by or by in ROLLED_UP)
     )
-    condition = condition_of(selection, minutes=minutes)
-    source = "timeline" if minutes else "samples"
-    label = "''"
-    if by:
-        labelled = label_of(by, condition, source)
-        wanted = condition.parameter(shown, "Array(String)")
-        label = f"if({labelled.expression} IN {wanted}, {labelled.expression}, char(0))"
-        source = labelled.source
-    parameters = {**condition.parameters, "start": start, "step": step}
-    if minutes:
-        text = sql.load("timeline_minutes", series=label, where=str(condition))
-    else:
-        text = sql.load("timeline", series=label, source=source, where=str(condition))
-        parameters = {
-            **condition.parameters,
-            "start_ns": start * 10**6,
-            "step_ns": step * 10**6,
-            "buckets": buckets,
-            "window_ns": buckets * step * 10**6,
-        }
-    found = reader.query(text, parameters)
+    if not minutes:
+        return _spread(reader, selection, by, shown, start, step, buckets)
+    out: list[Bucket] = []
+    edge, whole = "timeline_edges", "timeline_minutes"
+    for query, from_ms, to_ms in (
+        (edge, selection.from_ms, begin),
+        (whole, begin, end),
+        (edge, end, selection.to_ms),
+    ):
+        if from_ms < to_ms:
+            part = replace(selection, from_ms=from_ms, to_ms=to_ms)
+            condition = condition_of(part, minutes=query == whole)
+            table = "timeline" if query == whole else "samples"
+            series, source = _series(condition, by, shown, table)
+            text = sql.load(query, series=series, source=source, where=str(condition))
+            found = reader.query(text, {**condition.parameters, "start": start, "step": step})
+            out += _read_buckets(found)
+    return out
+
+
+def _spread(
+    reader: Reader,
+    selection: Selection,
+    by: str,
+    shown: list[str],
+    start: int,
+    step: int,
+    buckets: int,
+) -> list[Bucket]:
+    condition = condition_of(selection)
+    series, source = _series(condition, by, shown, "samples")
+    text = sql.load("timeline", series=series, source=source, where=str(condition))
+    parameters = {
+        **condition.parameters,
+        "start_ns": start * 10**6,
+        "step_ns": step * 10**6,
+        "buckets": buckets,
+        "window_ns": buckets * step * 10**6,
+    }
+    return _read_buckets(reader.query(text, parameters))
+
+
+def _series(condition: Condition, by: str, shown: list[str], table: str) -> tuple[str, str]:
+    """Which series a row belongs to, as an expression over a source."""
+    if not by:
+        return "''", table
+    labelled = label_of(by, condition, table)
+    wanted = condition.parameter(shown, "Array(String)")
+    series = f"if({labelled.expression} IN {wanted}, {labelled.expression}, char(0))"
+    return series, labelled.source
+
+
+def _read_buckets(found: Table) -> list[Bucket]:
     columns = (found.get(name, []) for name in ("series", "bucket", "value"))
     return [
         (value, int(bucket), int(amount)) for value, bucket, amount in zip(*columns, strict=True)

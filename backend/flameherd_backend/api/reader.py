@@ -70,11 +70,11 @@ class Reader:
         """Sums. Raises `Problem` 404 for a type that nobody has sent."""
         condition = condition_of(selection)
         found = self.query(sql.load("totals", where=str(condition)), condition.parameters)
-        unit = found["unit"][0] or self._unit(selection)
+        unit = found["unit"][0] or self.unit(selection)
         return Totals(int(found["value"][0]), int(found["count"][0]), unit)
 
-    def _unit(self, selection: Selection) -> str:
-        """Of a type with no samples in the selection."""
+    def unit(self, selection: Selection) -> str:
+        """Of a type, whether the selection has samples of it or not. Raises `Problem` 404."""
         if selection.type in WELL_KNOWN_UNITS:
             return WELL_KNOWN_UNITS[selection.type]
         condition = Condition()
