@@ -113,7 +113,7 @@ def test_silent_nodes_do_not_count_and_are_forgotten() -> None:
 
 
 def test_the_five_worst_nodes_the_gravest_first() -> None:
-    full = {"samples": 600, "complete": 600}
+    full: dict[str, Any] = {"samples": 600, "complete": 600}
     found = sums(
         reports(
             good=report(delta(**full)),
