@@ -537,23 +537,25 @@ def test_no_endpoint_shows_another_tenants_frame_label_or_count(tmp_path: Path, 
 
 
 def _secret(resource: Any) -> Any:
-    """The other tenant's: the same functions under names that must not be seen, and some that both have."""
+    """The other tenant's: the same functions under names that must not be seen, and some that both have, which begin
+    elsewhere there.
+    """
     from dataclasses import replace
 
     for profile in resource.profiles:
         for number, sample in enumerate(profile.samples):
-            if number % 2:
-                stack = tuple(
-                    replace(
-                        location,
-                        lines=tuple(
-                            replace(line, function=f"secret_{line.function}")
-                            for line in location.lines
-                        ),
-                    )
-                    for location in sample.stack
+            prefix = "secret_" if number % 2 else ""
+            stack = tuple(
+                replace(
+                    location,
+                    lines=tuple(
+                        replace(line, function=prefix + line.function, line=max(1, line.line - 2))
+                        for line in location.lines
+                    ),
                 )
-                profile.samples[number] = replace(sample, stack=stack)
+                for location in sample.stack
+            )
+            profile.samples[number] = replace(sample, stack=stack)
     return replace(resource, attributes=(*resource.attributes, ("secret.key", "secret value")))
 
 
@@ -597,7 +599,10 @@ def _canonical(value: Any, places: dict[str, str]) -> Any:
                         strict=True,
                     )
                 )
-            out["frames"] = sorted(name for name in names if name is not None)
+            lines = value["frames"]["line"]
+            out["frames"] = sorted(
+                (name, line) for name, line in zip(names, lines, strict=True) if name is not None
+            )
             out["strings"] = sorted(value["strings"])
             out.pop("frame", None)
         if "profiles" in out and "shared" in out:

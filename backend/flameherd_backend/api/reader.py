@@ -61,6 +61,8 @@ class Reader:
     def __init__(self, database: Database, limits: QueryLimits) -> None:
         self._database = database
         self._limits = limits
+        self._of_some: list[Ids] = []
+        """Stacks of viewers who may not see all: these alone may tell about functions."""
 
     def query(self, text: str, parameters: Mapping[str, Value]) -> Table:
         """Raises `StoreError` and its kinds."""
@@ -113,6 +115,8 @@ class Reader:
             {**condition.parameters, "max_stacks": MAX_STACKS},
         )
         ids: Ids = found.get("stack_id", np.zeros(0, np.uint64))
+        if selection.visible is not None:
+            self._of_some.append(ids)
         values = found.get("value", np.zeros(0, np.int64)).astype(np.int64)
         if 0 < len(ids) < MAX_STACKS:
             totals = Totals(int(values.sum()), int(found["count"].sum()), found["unit"][0])
@@ -142,19 +146,43 @@ class Reader:
         return flat[flat_positions(starts, sizes)], np.cumsum(sizes)
 
     def functions(self, ids: Iterable[int]) -> dict[int, Function]:
-        """What these functions are called; those without a definition are left out."""
+        """What these functions are called; those without a definition are left out.
+
+        Name, file, mapping and kind are what an id stands for. The line is what senders tell: for a viewer who may not
+        see all, those of the stacks that were read.
+        """
         wanted = list(ids)
         out: dict[int, Function] = {}
         text = sql.load("functions")
         for begin in range(0, len(wanted), _MAX_IDS):
-            found = self.query(text, {"ids": wanted[begin : begin + _MAX_IDS]})
+            some = wanted[begin : begin + _MAX_IDS]
+            found = self.query(text, {"ids": some})
             columns = [
                 found.get(name, [])
                 for name in ("function_id", "name", "file", "mapping", "kind", "line", "unnamed")
             ]
+            told = self._told(some) if self._of_some else None
             for identity, name, file, mapping, kind, line, unnamed in zip(*columns, strict=True):
                 shown = 0 if line == UNKNOWN_LINE else int(line)
-                out[int(identity)] = Function(name, file, mapping, kind, shown, bool(unnamed))
+                bare = bool(unnamed)
+                if told is not None:
+                    shown, bare = told.get(int(identity), (0, bare))
+                out[int(identity)] = Function(name, file, mapping, kind, shown, bare)
+        return out
+
+    def _told(self, functions: list[int]) -> dict[int, tuple[int, bool]]:
+        """Function → its first line and whether it has no name, as the frames of the stacks that were read say."""
+        stacks = np.unique(np.concatenate(self._of_some))
+        out: dict[int, tuple[int, bool]] = {}
+        text = sql.load("visible_lines")
+        for begin in range(0, len(stacks), _MAX_IDS):
+            some = stacks[begin : begin + _MAX_IDS].tolist()
+            found = self.query(text, {"ids": functions, "stacks": some})
+            columns = (found.get(name, []) for name in ("function", "line", "unnamed"))
+            for function, line, unnamed in zip(*columns, strict=True):
+                before, bare = out.get(int(function), (0, False))
+                lines = [number for number in (before, int(line)) if number]
+                out[int(function)] = (min(lines, default=0), bare or bool(unnamed))
         return out
 
 

@@ -171,6 +171,7 @@ def side_blocks(new: NewRows, day: int) -> dict[str, bytes]:
             ("system_names", "Array(String)",
              native.offsets(len(row[8]) for row in frames) + native.strings(s for row in frames for s in row[8])),
             ("lines", "Array(Int64)", longs(9, "i8")),
+            ("first_lines", "Array(UInt32)", longs(12, "u4")),
             ("columns", "Array(Int64)", longs(10, "i8")),
             ("attributes", "Map(String, String)", native.maps([row[11] for row in frames])),
         ],

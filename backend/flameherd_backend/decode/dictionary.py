@@ -40,7 +40,7 @@ class NewRows:
     functions: list[tuple[int, bytes, bytes, bytes, bytes, int, int]] = field(default_factory=list)
     """(id, name, file, mapping, kind, line, 1 if the name is an address)"""
     frames: list[tuple[Any, ...]] = field(default_factory=list)
-    """(id, kind, address, mapping, gnu, go, htlhash, functions, system names, lines, columns, attributes)"""
+    """(id, kind, address, mapping, gnu, go, htlhash, functions, system names, lines, columns, attributes, first lines)"""
     stacks: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     """(id, function ids, frame ids): the ids as little-endian bytes, leaf first"""
     resources: list[tuple[int, Attributes]] = field(default_factory=list)
@@ -282,9 +282,10 @@ class Dictionary:
         """Notes the rows of a location; returns its id and the ids of its functions, packed."""
         hasher = self._known.hash
         names, systems, files, first_lines = self._functions
-        ids = []
+        ids, begins = [], []
         for index, line in zip(functions, lines, strict=True):
             first = first_lines[index] or line
+            begins.append(first if 0 < first < UNKNOWN_LINE else 0)
             ids.append(
                 self._function(names[index], files[index], mapping.path, kind[1], first, address)
             )
@@ -305,6 +306,7 @@ class Dictionary:
                 lines,
                 columns,
                 attributes,
+                begins,
             )
         )
         return identity, np.array(ids, "<u8").tobytes()
