@@ -91,7 +91,7 @@ class Engine:
         self.worker.start()
         self.slabs = SlabStore(self.sampler.loaded, self.options.max_slabs)
         self.executables = Executables(self.worker, self.slabs)
-        self.interpreters = Interpreters(self.sampler.loaded, self.options.cache)
+        self.interpreters = Interpreters(self.sampler.loaded, self.options.cache, self.worker)
         self.processes = ProcessTable(self.sampler.loaded, self.executables, self.interpreters)
         self.drain = Drain(self.sampler, self.interpreters)
         self.kernel_names = KernelNames(self.worker, self.options.cache)

@@ -240,6 +240,35 @@ time.sleep(600)
     assert not Path(f"/proc/{child}").exists()
 
 
+def test_names_wait_while_something_else_needs_the_memory(
+    client: WorkerClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(program({"one": TEXT}))
+    wanted = request_for(file)
+    client.submit(wanted)
+    (answer,) = collect(client)
+    until = time.monotonic() + 60
+    while not client.pause(True):
+        assert time.monotonic() < until
+        select.select([client.fileno()], [], [], 0.05)
+        client.poll()
+    client.submit_names(wanted, answer.content_key)
+    client.submit(wanted)
+    answers: list[FileAnswer] = []
+    while not answers:
+        assert time.monotonic() < until
+        select.select([client.fileno()], [], [], 0.05)
+        for came in client.poll():
+            assert isinstance(came, FileAnswer), "tables do not wait"
+            answers.append(came)
+    assert client.pending == 1
+    client.pause(False)
+    names: list[NamesAnswer] = []
+    names_of(client, [], names)
+    assert [each.error for each in names] == [""]
+
+
 def test_the_child_leaves_when_idle_and_comes_back(tmp_path: Path) -> None:
     client = WorkerClient(tmp_path, idle_s=0.1)
     assert ask(client, LIBC)[0].error == ""

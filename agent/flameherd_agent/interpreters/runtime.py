@@ -1,13 +1,12 @@
 """The interpreters of a node at work: attached processes, the programs they need, the names of their functions.
 
-A program is compiled when the first process needs it, on a thread of its own, since a compiler takes a second; until
-it is there, such processes are unwound as native ones. A process is asked again until its interpreter is initialised.
-Everything but the compiling is called from the agent's loop.
+A program is compiled when the first process needs it (`compiling.py`); until it is there, such processes are unwound
+as native ones. A process is asked again until its interpreter is initialised. Everything here is called from the
+agent's loop.
 """
 
 import logging
 import struct
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -25,11 +24,12 @@ from flameherd_agent.interpreters.base import (
     RuntimeFile,
     TornRead,
 )
+from flameherd_agent.interpreters.compiling import Compilers, Neighbour
 from flameherd_agent.interpreters.memory import MemoryGone, ProcessMemory
 from flameherd_agent.interpreters.registry import BY_NAME, INTERPRETERS
 from flameherd_agent.interpreters.words import ADDRESS_MASK, interpreted
 from flameherd_agent.kernel.abi import FrameKind, Limit, Program
-from flameherd_agent.kernel.loader import Bytecode, Loaded, bytecode, extend
+from flameherd_agent.kernel.loader import Bytecode, Loaded, extend
 from flameherd_agent.model import Location
 from flameherd_agent.types import Pid
 
@@ -71,16 +71,6 @@ class _Plugin:
         """Cookies of the processes that each layout is used by."""
         self.free: deque[int] = deque(range(1, Limit.MAX_LAYOUTS))
         """Numbers that no process refers to, the one that was given up first in front."""
-        self.thread: threading.Thread | None = None
-        self.compiled: Bytecode | None = None
-        self.problem: EnvironmentProblem | None = None
-
-    def compile(self, cache: Path | None) -> None:
-        """On a thread of its own."""
-        try:
-            self.compiled = bytecode(cache, self.interpreter.sources, [self.interpreter.program])
-        except EnvironmentProblem as problem:
-            self.problem = problem
 
 
 class _NoLayoutError(Exception):
@@ -90,9 +80,11 @@ class _NoLayoutError(Exception):
 class Interpreters:
     """The plug-ins of one agent."""
 
-    def __init__(self, loaded: Loaded, cache: Path | None) -> None:
+    def __init__(
+        self, loaded: Loaded, cache: Path | None, neighbour: Neighbour | None = None
+    ) -> None:
         self._loaded = loaded
-        self._cache = cache
+        self._compilers = Compilers(cache, neighbour)
         self._plugins = {interpreter.name: _Plugin(interpreter) for interpreter in INTERPRETERS}
         self._by_kind = {plugin.interpreter.frame_kind: plugin for plugin in self._plugins.values()}
         self._attached: dict[int, _Attachment] = {}  # by cookie
@@ -167,12 +159,10 @@ class Interpreters:
                 self._try(attachment)
                 if attachment.layout is not None:
                     changed.add(cookie)
-        for name, plugin in self._plugins.items():
-            if plugin.thread is not None and not plugin.thread.is_alive():
-                plugin.thread.join()
-                plugin.thread = None
-                self._load(plugin)
-                changed |= {c for c, a in self._attached.items() if a.file.name == name}
+        if (done := self._compilers.poll()) is not None:
+            interpreter, compiled = done
+            self._load(self._plugins[interpreter.name], compiled)
+            changed |= {c for c, a in self._attached.items() if a.file.name == interpreter.name}
         return changed
 
     def _try(self, attachment: _Attachment) -> None:
@@ -196,11 +186,7 @@ class Interpreters:
         if plugin.failed:
             return NATIVE
         if not plugin.ready:
-            if plugin.thread is None:
-                plugin.thread = threading.Thread(
-                    target=plugin.compile, args=(self._cache,), daemon=True
-                )
-                plugin.thread.start()
+            self._compilers.want(plugin.interpreter)
             return NATIVE
         number = plugin.numbers.get(repr(layout))
         if number is None:
@@ -216,19 +202,16 @@ class Interpreters:
         plugin.users[number].add(cookie)
         return int(plugin.interpreter.number), number
 
-    def _load(self, plugin: _Plugin) -> None:
-        name = plugin.interpreter.program
+    def _load(self, plugin: _Plugin, compiled: Bytecode | EnvironmentProblem) -> None:
         try:
-            if plugin.compiled is None:
-                raise plugin.problem or EnvironmentProblem(f"{name} was not compiled")
-            program = extend(self._loaded, plugin.compiled, name)
+            if isinstance(compiled, EnvironmentProblem):
+                raise compiled
+            program = extend(self._loaded, compiled, plugin.interpreter.program)
         except EnvironmentProblem as problem:
             plugin.failed = True
             self.refused["program"] += 1
             log.error("%s is unwound as native code: %s", plugin.interpreter.name, problem)
             return
-        finally:
-            plugin.compiled = None
         number = struct.pack("<I", plugin.interpreter.number)
         self._loaded.maps["fh_programs"].update(number, struct.pack("<I", program.fd))
         plugin.ready = True
@@ -285,9 +268,7 @@ class Interpreters:
 
     def close(self) -> None:
         """Wait for a compiler that still runs."""
-        for plugin in self._plugins.values():
-            if plugin.thread is not None:
-                plugin.thread.join()
+        self._compilers.close()
 
 
 def _kind(first: int) -> FrameKind:

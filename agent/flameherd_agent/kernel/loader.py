@@ -138,18 +138,32 @@ def bytecode(
 
     `extra` sources are joined behind the core's, whose maps and functions they use.
     """
-    directory = source_directory()
-    text = amalgamate(directory, (*SOURCES, *extra))
-    flags = [f"-D{name}={value}" for name, value in CONSTANTS.items()]
-    # Compared whole, and only named by a checksum: hashlib would map OpenSSL, 3.5 MB of the agent's memory.
-    source = "\0".join((text, *flags, _kernel_identity().hex()))
-    path = cache / f"bytecode-{zlib.crc32(source.encode()):08x}.json" if cache else None
+    directory, text, flags, source = _source(extra)
+    path = _place(cache, source) if cache else None
     if path is not None and (known := _stored(path, source)) is not None:
         return known
     answer = _compile(directory, text, flags, list(programs))
     if path is not None:
         _store(path, {"source": source, **answer})
     return Bytecode(**answer)
+
+
+def is_compiled(cache: Path | None, extra: Sequence[str] = ()) -> bool:
+    """Whether `bytecode` will most likely find it in `cache`."""
+    return cache is not None and _place(cache, _source(extra)[3]).exists()
+
+
+def _source(extra: Sequence[str]) -> tuple[Path, str, list[str], str]:
+    """(directory of the sources, their text, flags, all that the bytecode depends on)."""
+    directory = source_directory()
+    text = amalgamate(directory, (*SOURCES, *extra))
+    flags = [f"-D{name}={value}" for name, value in CONSTANTS.items()]
+    return directory, text, flags, "\0".join((text, *flags, _kernel_identity().hex()))
+
+
+def _place(cache: Path, source: str) -> Path:
+    """Sources are compared whole, and only named by a checksum: hashlib would map OpenSSL, 3.5 MB of memory."""
+    return cache / f"bytecode-{zlib.crc32(source.encode()):08x}.json"
 
 
 def _stored(path: Path, source: str) -> Bytecode | None:

@@ -111,6 +111,9 @@ class WorkerClient:
         self._incoming = b""
         self._outgoing = b""
         self._warned: set[str] = set()
+        self._paused = False
+        self._rested = False
+        """Since the pause began, the child was told to give memory back."""
         self.children = 0
         """Started so far."""
         self.restarts = 0
@@ -160,6 +163,19 @@ class WorkerClient:
             wanted = frozenset(numbers)
             self._later = deque(sorted(self._later, key=lambda call: call.number not in wanted))
 
+    def pause(self, wanted: bool) -> bool:
+        """While `wanted`, requests for names wait. True once the child has nothing to do and gave memory back."""
+        if wanted != self._paused:
+            self._paused, self._rested = wanted, False
+            self._advance()
+        if not wanted or self._waiting or self._sent:
+            return False
+        if self._process is not None and not self._rested:
+            self._rested = True
+            self.call("rest", {}, _ignore)
+            return False
+        return True
+
     def call(
         self,
         kind: str,
@@ -198,7 +214,7 @@ class WorkerClient:
 
     def _advance(self) -> None:
         """Starts a child if there is work for one, and sends it what fits the window."""
-        if (self._waiting or self._later) and self._process is None:
+        if (self._waiting or (self._later and not self._paused)) and self._process is None:
             if time.monotonic() < self._rest_until:
                 for queue in (self._waiting, self._later):
                     while queue:
@@ -208,7 +224,7 @@ class WorkerClient:
         while self._ready and self._waiting and len(self._sent) < _WINDOW:
             self._send(self._waiting.popleft())
         # One at a time, so that a table never waits for more than one file's names.
-        if self._ready and self._later and not self._sent:
+        if self._ready and self._later and not self._sent and not self._paused:
             self._send(self._later.popleft())
         if self._outgoing and self._socket is not None:
             try:
@@ -315,6 +331,10 @@ class WorkerClient:
         if text.startswith("the cache directory") and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
+
+
+def _ignore(answer: Message) -> None:
+    """Nothing depends on it."""
 
 
 def _remove_stale() -> None:

@@ -17,6 +17,7 @@ from flameherd_agent.elf.open import MappedFile, OpenFile, open_in_root, open_ma
 from flameherd_agent.elf.reader import PF_X, PT_LOAD, ElfFile
 from flameherd_agent.errors import ElfError, FlameherdError
 from flameherd_agent.interpreters.registry import detect
+from flameherd_agent.observe.memory import give_back
 from flameherd_agent.symbols.build import build_symbol_index
 from flameherd_agent.symbols.debug_files import separate_debug_file
 from flameherd_agent.symbols.index import SymbolIndex
@@ -164,11 +165,17 @@ def kallsyms_job(context: Context, request: Message) -> Message:
     return {"path": os.fspath(path)}
 
 
+def rest_job(context: Context, request: Message) -> Message:
+    """Something else needs the memory that earlier requests left."""
+    return {"given": give_back()}
+
+
 JOBS: dict[str, Job] = {
     "file": file_job,
     "vdso": vdso_job,
     "names": names_job,
     "kallsyms": kallsyms_job,
+    "rest": rest_job,
 }
 
 
