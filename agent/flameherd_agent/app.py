@@ -8,6 +8,7 @@ import logging
 import selectors
 import time
 from collections import Counter as Tally
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from flameherd_agent.kernel.capabilities import LOST, how_to_give, lacking
 from flameherd_agent.kernel.ringbuf import RingBuffer
 from flameherd_agent.kernel.sampler import Sampler
 from flameherd_agent.metadata.hierarchy import PidsHierarchy
-from flameherd_agent.metadata.resource import ResourceLabeler
+from flameherd_agent.metadata.resource import PodSource, ResourceLabeler
 from flameherd_agent.model import ResourceProfiles
 from flameherd_agent.pipeline.assemble import Assembler, SlotLabels
 from flameherd_agent.pipeline.drain import Drain, Interval
@@ -78,9 +79,14 @@ class RunSummary:
 class Engine:
     """Use as a context manager: leaving it detaches and unloads everything."""
 
-    def __init__(self, options: EngineOptions | None = None) -> None:
+    def __init__(
+        self,
+        options: EngineOptions | None = None,
+        hierarchy: PidsHierarchy | None = None,
+        pods: PodSource | None = None,
+    ) -> None:
         self.options = options or EngineOptions()
-        self.hierarchy = PidsHierarchy.discover()
+        self.hierarchy = hierarchy or PidsHierarchy.discover()
         for name in lacking(LOST):
             log.warning("%s is missing: %s; %s", name, LOST[name], how_to_give([name]))
         self.sampler = Sampler(
@@ -98,9 +104,11 @@ class Engine:
         self.perf_maps = PerfMaps()
         self.namer = Namer(self.executables, self.kernel_names, self.perf_maps, self.interpreters)
         self.sampler.use_hierarchy(self.hierarchy.version)
-        self.labeler = ResourceLabeler(self.hierarchy)
-        self._assembler = Assembler(self.namer, self.labeler, self.processes)
+        self.labeler = ResourceLabeler(self.hierarchy, pods=pods)
+        self.assembler = Assembler(self.namer, self.labeler, self.processes)
         self._cold_ring = RingBuffer(self.sampler.loaded.maps["fh_cold_ring"])
+        self.each_step: Callable[[], None] = _nothing
+        """Called in every step, also in those that wait for names."""
         self._slots: dict[SlotId, Selection] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._cold_ring.fd, selectors.EVENT_READ)
@@ -140,6 +148,27 @@ class Engine:
         if now[0] >= 0:
             self._selector.register(now[0], selectors.EVENT_READ)
         self._worker_socket = now
+
+    def wake_for(self, fds: Iterable[int]) -> None:
+        """End a step's wait when one of these is readable: `each_step` reads it."""
+        for fd in fds:
+            self._selector.register(fd, selectors.EVENT_READ)
+
+    def rest(self) -> None:
+        """Nothing is to be sampled: close every perf event and stop following processes."""
+        if self.sampler.resting:
+            return
+        self._read_events()
+        self.sampler.rest()
+        self.processes.forget()
+        self._watch_events()
+        log.info("nothing is selected: no perf event is open")
+
+    def rouse(self) -> None:
+        """Be ready to sample again. Processes become known as they did after the start."""
+        if self.sampler.resting:
+            self.sampler.rouse()
+            self._watch_events()
 
     # Selection
 
@@ -188,6 +217,7 @@ class Engine:
             self.processes.cold(record)
         self.drain.add_cold(self.processes.step(self._events_ns))
         self.drain.read_ring()
+        self.each_step()
         if now >= self._next_housekeeping:
             self._next_housekeeping = now + _HOUSEKEEPING_S
             self._keep_house()
@@ -199,6 +229,8 @@ class Engine:
 
     def _keep_house(self) -> None:
         self.processes.expire()
+        if self.sampler.resting:
+            return
         came, went = self.sampler.follow_cpus()
         if came or went:
             log.info("CPUs came %s, went %s", came, went)
@@ -209,15 +241,18 @@ class Engine:
         self.step(0.0)
         return self.drain.flip()
 
-    def profiles(self, interval: Interval) -> list[ResourceProfiles]:
-        """Name and label an interval, once the executables that its stacks go through have names."""
+    def profiles(self, interval: Interval, *, hold: bool = True) -> list[ResourceProfiles]:
+        """Name and label an interval, once the executables that its stacks go through have names.
+
+        `hold`: see `Assembler.assemble`.
+        """
         self.kernel_names.refresh()
         until = time.monotonic() + _NAMES_WAIT_S
         wanted = interval.executables() if self.executables.naming else set()
         while self.executables.hurry(wanted) and time.monotonic() < until:
             self.step(_BUSY_POLL_S)
         labels = {slot: selection.labels for slot, selection in self._slots.items()}
-        return self._assembler.assemble(interval, self.sampler.periods_ns, labels)
+        return self.assembler.assemble(interval, self.sampler.periods_ns, labels, hold=hold)
 
     def settle(self, seconds: float) -> None:
         """Let cold samples find their executables, at most `seconds`; used at the end of a recording."""
@@ -258,3 +293,7 @@ class Engine:
         self.sampler.close()
         self.slabs.close()
         self.worker.close()
+
+
+def _nothing() -> None:
+    """Nobody follows the steps."""

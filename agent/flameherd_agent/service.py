@@ -1,20 +1,25 @@
-"""The long-running agent: carries out an AgentConfig, follows its file, exports, and tells how it is doing.
+"""The long-running agent: carries out what its source tells, exports, and tells how it is doing.
 
-One loop, the engine's. A configuration that does not load leaves the one that runs in force. Profiles of a policy go
-to that policy's endpoint only; each endpoint has its own bounded queue and thread, so that a dead one costs nobody else.
+One loop, the engine's. Profiles of a policy go to that policy's endpoint only; each endpoint has its own bounded queue
+and thread, so that a dead one costs nobody else.
+
+What a source tells comes in two steps. New slots and what is selected take effect at once, in whatever step of the loop:
+a container's first second counts. Slots that go or change end the interval first, since what was taken so far belongs to
+them as they were, and ending it may wait for names.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from flameherd_policy.agent_config import AgentConfig, AgentEndpoint
-from flameherd_policy.errors import PolicyError
-from flameherd_policy.load import load_agent_config
+from flameherd_policy.endpoints import Source as Author
 
 from flameherd_agent.app import Engine
-from flameherd_agent.errors import FlameherdError
+from flameherd_agent.configuration import Source
 from flameherd_agent.kernel.abi import COUNTER_HELP, OUTCOME_HELP, Counter, Limit, Outcome
 from flameherd_agent.kernel.perf import online_cpus
 from flameherd_agent.kernel.ticks import TickBalance, throttled_above_hz
@@ -25,17 +30,18 @@ from flameherd_agent.observe.metrics import Family, counter, gauge, labels
 from flameherd_agent.observe.usage import usage_families
 from flameherd_agent.pipeline.export import Compression, EndpointConfig, Exporter, Protocol
 from flameherd_agent.pipeline.slots import ActiveSlot, SlotNumbers, active_slots, select
-from flameherd_agent.types import Pid, SlotId
+from flameherd_agent.types import NO_SLOT, Pid, SlotId
 
 log = Log(__name__)
 
 DEFAULT_INTERVAL_S: Final = 10.0
-_CONFIG_CHECK_S: Final = 1.0
 _SELECT_S: Final = 1.0
 """Containers that are selected by id are looked for this often."""
 _FLUSH_S: Final = 5.0
 _GIVE_BACK_S: Final = 60.0
 """Memory that is held and not used is given back this often, and after each of the first two intervals."""
+_LATE_S: Final = 20.0
+"""The end of an interval may wait 15 s for names."""
 _WATCHED_INTERVAL_S: Final = 2.0
 _MISSED_SHARE: Final = 0.05
 """Of the ticks of busy CPUs in an interval: more that are missed are told of."""
@@ -44,13 +50,16 @@ _MISSED_LEAST: Final = 20
 ProfilesSink = Callable[[list[ResourceProfiles]], None]
 
 
-def endpoint_config(name: str, endpoint: AgentEndpoint) -> EndpointConfig:
+def endpoint_config(
+    name: str, endpoint: AgentEndpoint, author: Author = Author.FILE
+) -> EndpointConfig:
     """The exporter's view of a policy's endpoint. Raises UsageError for what cannot work."""
     tls = endpoint.tls
     return EndpointConfig(
         name=name,
         protocol=Protocol(endpoint.protocol.value.lower()),
         url=endpoint.endpoint or "",
+        source=author,
         path=Path(endpoint.path) if endpoint.path else None,
         compression=Compression(endpoint.compression.value.lower()),
         headers=tuple(sorted(endpoint.headers.items())),
@@ -62,12 +71,17 @@ def endpoint_config(name: str, endpoint: AgentEndpoint) -> EndpointConfig:
     )
 
 
+def _used(config: AgentConfig) -> list[str]:
+    """Names of the endpoints that slots export to."""
+    return sorted({slot.endpoint for slot in config.policies if slot.endpoint is not None})
+
+
 class Service:
     """Use as a context manager. `sink`, if given, also sees every interval's profiles."""
 
-    def __init__(self, engine: Engine, config: Path, sink: ProfilesSink | None = None) -> None:
+    def __init__(self, engine: Engine, source: Source, sink: ProfilesSink | None = None) -> None:
         self._engine = engine
-        self._path = config
+        self._source = source
         self._sink = sink
         # Somebody watches: answer keys, and show new numbers soon.
         self._step_s = 0.1 if sink is not None else 1.0
@@ -75,10 +89,9 @@ class Service:
         self._config = AgentConfig()
         self._slots: dict[str, ActiveSlot] = {}
         self._exporters: dict[str, tuple[AgentEndpoint, Exporter]] = {}
+        self._closing: list[threading.Thread] = []
         self._processes: dict[Pid, SlotId] = {}
         self._cgroups: dict[int, Any] = {}
-        self._stamp: tuple[int, int, int] | None = None
-        self._config_error = ""
         self._undefined = 0
         self._late = 0
         self._balance = TickBalance(0.0, 0.0, 0)
@@ -87,72 +100,123 @@ class Service:
         self._give_back_at = 0.0
         self._families: list[Family] = []
         self._status: dict[str, Any] = {}
-        self._stamp = self._read_stamp()
-        self._apply(load_agent_config(config))
+        self._apply()
         self._observe()
+        engine.each_step = self._follow
 
     def __enter__(self) -> "Service":
         return self
 
     def __exit__(self, *exc: object) -> None:
         for _, exporter in self._exporters.values():
-            exporter.close(timeout_s=_FLUSH_S)
+            self._close(exporter)
+        for thread in self._closing:
+            thread.join()
+
+    def _close(self, exporter: Exporter) -> None:
+        """What is queued is sent within a deadline; nobody waits for it meanwhile."""
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        thread = threading.Thread(target=exporter.close, args=(_FLUSH_S,), daemon=True)
+        thread.start()
+        self._closing.append(thread)
 
     # Configuration
 
-    def _read_stamp(self) -> tuple[int, int, int] | None:
-        """Changes when the file does, also when a symlink is pointed elsewhere."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+    def _follow(self) -> None:
+        """In every step of the engine, also while an interval waits for its names."""
+        if self._source.refresh():
+            self._admit()
+            self._select()
 
-    def _follow_config(self) -> None:
-        stamp = self._read_stamp()
-        if stamp == self._stamp or stamp is None:
+    def _admit(self) -> None:
+        """Slots that are new begin now."""
+        wanted = self._source.config
+        new = {policy.name for policy in wanted.policies} - set(self._slots)
+        if not new:
             return
-        self._stamp = stamp
-        try:
-            self._apply(load_agent_config(self._path))
-            self._config_error = ""
-            log.info("configuration applied", path=self._path, version=self._config.version)
-        except (PolicyError, FlameherdError) as error:
-            self._config_error = str(error)
-            log.error("configuration refused: the one before stays in force", error=str(error))
+        leaving = (slot.policy for slot in self._slots.values())
+        policies = {policy.name: policy for policy in (*leaving, *wanted.policies)}
+        both = msgspec.structs.replace(wanted, policies=tuple(policies.values()))
+        for active in active_slots(both, self._numbers):
+            policy = active.policy
+            if policy.name not in new or not self._open_endpoint(policy.endpoint, wanted):
+                continue
+            self._engine.rouse()
+            self._engine.set_slot(active.slot, active.labels, active.frequency_hz)
+            self._slots[policy.name] = active
+            log.info("slot begins", policy=policy.name, hertz=active.frequency_hz)
+        self._interval_s = self._shortest_interval()
 
-    def _apply(self, config: AgentConfig) -> None:
-        exporters = self._open_endpoints(config)
-        slots = {slot.policy.name: slot for slot in active_slots(config, self._numbers)}
-        gone = {self._slots[name].slot for name in set(self._slots) - set(slots)}
-        for slot in gone:
-            self._engine.clear_slot(slot)
-        self._processes = {pid: s for pid, s in self._processes.items() if s not in gone}
+    def _open_endpoint(self, name: str | None, config: AgentConfig) -> bool:
+        """Whether there is one like this now. One that changed has to wait for the interval's end."""
+        if name is None:
+            return True
+        known = self._exporters.get(name)
+        if known is None:
+            self._exporters[name] = self._exporter(name, config.endpoints[name])
+        return known is None or known[0] == config.endpoints[name]
+
+    def _exporter(self, name: str, endpoint: AgentEndpoint) -> tuple[AgentEndpoint, Exporter]:
+        return endpoint, Exporter(endpoint_config(name, endpoint, self._source.author))
+
+    def _apply(self) -> None:
+        """Carry out what the source tells, all of it."""
+        kept = {policy.name for policy in self._source.config.policies}
+        for name, slot in self._slots.items():
+            if name not in kept:
+                self._engine.clear_slot(slot.slot)
         if self._slots:
             # What was taken so far belongs to the policies and endpoints as they were.
             self._end_interval()
+        # The source may have told more meanwhile.
+        config = self._source.config
+        exporters = self._open_endpoints(config)
+        slots = {slot.policy.name: slot for slot in active_slots(config, self._numbers)}
+        gone = {self._slots[name].slot for name in set(self._slots) - set(slots)}
+        for slot_id in gone:
+            self._engine.clear_slot(slot_id)
+        self._processes = {pid: s for pid, s in self._processes.items() if s not in gone}
+        if slots:
+            self._engine.rouse()
         for name, active in slots.items():
             self._engine.set_slot(active.slot, active.labels, active.frequency_hz)
             for reason in active.policy.clipped_by:
-                log.warning("policy clipped", policy=name, by=reason)
+                log.once(f"clipped {name}", "policy clipped", policy=name, by=reason)
         for name, (_, exporter) in self._exporters.items():
             if exporters.get(name, (None, None))[1] is not exporter:
-                exporter.close(timeout_s=_FLUSH_S)
+                self._close(exporter)
         self._config, self._slots, self._exporters = config, slots, exporters
         self._interval_s = self._shortest_interval()
         self._select()
+        if not slots:
+            self._engine.rest()
+
+    def _differs(self) -> bool:
+        """Whether the source tells something else than what is carried out."""
+        told = self._source.config
+        if told is self._config:
+            return False
+        carried_out = {name: slot.policy for name, slot in self._slots.items()}
+        endpoints = {name: endpoint for name, (endpoint, _) in self._exporters.items()}
+        if (
+            carried_out == {policy.name: policy for policy in told.policies}
+            and endpoints == {name: told.endpoints[name] for name in _used(told)}
+            and told.ceilings == self._config.ceilings
+        ):
+            self._config = told
+            return False
+        return True
 
     def _open_endpoints(self, config: AgentConfig) -> dict[str, tuple[AgentEndpoint, Exporter]]:
         """An exporter for each endpoint; those that did not change stay, with their queues."""
-        wanted = {slot.endpoint for slot in config.policies if slot.endpoint is not None}
         result: dict[str, tuple[AgentEndpoint, Exporter]] = {}
-        for name in sorted(wanted):
+        for name in _used(config):
             endpoint = config.endpoints[name]
             known = self._exporters.get(name)
             if known is not None and known[0] == endpoint:
                 result[name] = known
             else:
-                result[name] = (endpoint, Exporter(endpoint_config(name, endpoint)))
+                result[name] = self._exporter(name, endpoint)
         return result
 
     def _shortest_interval(self) -> float:
@@ -165,6 +229,10 @@ class Service:
 
     def _select(self) -> None:
         selected = select(self._slots.values(), self._engine.hierarchy)
+        for cgroup, name in self._source.cgroups.items():
+            active = self._slots.get(name or "")
+            # One that has no slot yet is nobody's, whatever is above it.
+            selected.cgroups[cgroup] = active.slot if active is not None else NO_SLOT
         if selected.cgroups != self._cgroups:
             self._engine.sampler.select_cgroups(selected.cgroups)
             self._cgroups = dict(selected.cgroups)
@@ -179,12 +247,12 @@ class Service:
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Until `stopped()` says so; then the last interval is exported too."""
-        check_at = select_at = time.monotonic()
+        select_at = time.monotonic()
         while not stopped():
             now = time.monotonic()
-            if now >= check_at:
-                check_at = now + _CONFIG_CHECK_S
-                self._follow_config()
+            if self._differs():
+                self._apply()
+                log.info("configuration applied", version=self._config.version)
             if now >= select_at:
                 select_at = now + _SELECT_S
                 if any(slot.policy.selector.container_ids for slot in self._slots.values()):
@@ -193,13 +261,13 @@ class Service:
             if now >= due:
                 self._end_interval()
             self._engine.step(max(0.0, min(self._step_s, due - now)))
-        self._end_interval()
+        self._end_interval(last=True)
 
-    def _end_interval(self) -> None:
+    def _end_interval(self, *, last: bool = False) -> None:
         interval = self._engine.take()
         self._last_interval = time.monotonic()
         self._undefined += interval.undefined
-        profiles = self._engine.profiles(interval)
+        profiles = self._engine.profiles(interval, hold=not last)
         by_endpoint: dict[str, list[ResourceProfiles]] = {}
         for resource in profiles:
             active = self._slots.get(resource.policy)
@@ -235,11 +303,11 @@ class Service:
         return self._status
 
     def healthy(self) -> tuple[bool, str]:
-        """Whether intervals end in time."""
+        """Whether it samples, or there is nothing to sample on purpose."""
         late = time.monotonic() - self._last_interval
-        if late > 3 * self._interval_s + 5:
+        if late > 3 * self._interval_s + _LATE_S:
             return False, f"no interval has ended for {late:.0f} s"
-        return True, "ok"
+        return self._source.ready()
 
     def _tell_missed(self, now: TickBalance) -> None:
         """Say it when an interval shows too little, and why if the kernel tells."""
@@ -325,6 +393,11 @@ class Service:
                 "Times that a process's mappings found no room in the kernel's maps",
                 stats.no_room,
             ),
+            counter(
+                "flameherd_samples_pod_unknown_total",
+                "Samples that were sent without a pod or a container's name: the cluster did not tell in time",
+                engine.assembler.unknown_pods,
+            ),
             gauge("flameherd_processes", "Processes loaded", len(engine.processes)),
             gauge("flameherd_executables", "Executables known", len(engine.executables)),
             counter(
@@ -380,10 +453,11 @@ class Service:
                 },
             ),
         ]
-        self._families = families
+        self._families = [*families, *self._source.families()]
         self._status = {
             "configVersion": self._config.version,
-            "configError": self._config_error,
+            "configError": self._source.error,
+            **self._source.status(),
             "startedUnixSeconds": self._started,
             "intervalSeconds": self._interval_s,
             "ticks": {"due": balance.due, "idle": balance.idle, "seen": balance.seen},

@@ -7,7 +7,7 @@ implied.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 Pid = NewType("Pid", int)
 """Process id (thread-group id) in the initial pid namespace."""
@@ -28,7 +28,10 @@ ExecutableId = NewType("ExecutableId", int)
 """Index of an executable in the kernel's `fh_executables` array; 0 means "no executable"."""
 
 SlotId = NewType("SlotId", int)
-"""Index of a policy slot in the kernel's `fh_slots` array; 0 means "no policy"."""
+"""Index of a policy slot in the kernel's `fh_slots` array."""
+
+NO_SLOT: Final = SlotId(0)
+"""No policy."""
 
 
 class FrameType(StrEnum):
@@ -38,6 +41,7 @@ class FrameType(StrEnum):
     NATIVE = "native"
     GO = "go"
     CPYTHON = "cpython"
+    JVM = "jvm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tests.cluster.control_plane import ControlPlane
 ROLES = Path(__file__).parents[2] / "charts/flameherd/files/roles.yaml"
 SYSTEM, AGENTS = "flameherd-system", "flameherd-agents"
 ACCOUNT = f"system:serviceaccount:{SYSTEM}:{MANAGER}"
+AGENT_ACCOUNT = f"system:serviceaccount:{AGENTS}:flameherd-agent"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -40,6 +41,10 @@ def grant(api: Api) -> None:
     bind(api, "ClusterRole", "flameherd-operator")
     bind(api, "Role", "flameherd-operator", AGENTS)
     bind(api, "ClusterRole", "flameherd-secret-reader", SYSTEM)
+    _rbac(api, "ClusterRole", "flameherd-agent", rules=rules["agent"])
+    _rbac(api, "Role", "flameherd-agent", AGENTS, rules=rules["agentInAgentsNamespace"])
+    bind(api, "ClusterRole", "flameherd-agent", user=AGENT_ACCOUNT)
+    bind(api, "Role", "flameherd-agent", AGENTS, user=AGENT_ACCOUNT)
 
 
 def bind(api: Api, kind: str, role: str, namespace: str = "", user: str = ACCOUNT) -> None:

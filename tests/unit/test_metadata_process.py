@@ -208,8 +208,11 @@ class Pods:
 
     def attributes(
         self, container: ContainerRef, wanted: Attributes
-    ) -> dict[str, str | int] | None:
-        return {"k8s.pod.name": "web-1", "service.name": "web"} if self.known else None
+    ) -> tuple[dict[str, str | int], bool]:
+        return {"k8s.pod.name": "web-1", "service.name": "web"} if self.known else {}, self.known
+
+    def node_attributes(self) -> dict[str, str | int]:
+        return {"k8s.node.name": "node-1", "host.name": "node-1"}
 
 
 def test_pods_come_from_their_source_and_may_be_late(tmp_path: Path) -> None:
@@ -221,6 +224,7 @@ def test_pods_come_from_their_source_and_may_be_late(tmp_path: Path) -> None:
     resource = labeler.resource(pid, 1, 0, wanted=Attributes())
     assert not resource.pod_pending
     assert dict(resource.attributes)["k8s.pod.name"] == "web-1"
+    assert dict(resource.attributes)["host.name"] == "node-1"
     wanted = Attributes(static={"service.name": "shop", "k8s.pod.name": "forged"})
     found = dict(labeler.resource(pid, 1, 0, wanted=wanted).attributes)
     assert (found["service.name"], found["k8s.pod.name"]) == ("shop", "web-1")

@@ -223,7 +223,7 @@ def _parsed(records: Iterable[tuple[int, int, bytes]]) -> list[ProcessEvent]:
 
 
 class ProcessEvents:
-    """PERF_RECORD_MMAP2/COMM/FORK/EXIT of every process, from a dummy event on each CPU.
+    """PERF_RECORD_MMAP2/COMM/FORK/EXIT of every process, from a dummy event on each CPU, once `open`.
 
     Needs no tracefs and loses no race with /proc: what a process mapped is told even if it is gone by then.
     """
@@ -233,6 +233,9 @@ class ProcessEvents:
         self._rings: dict[int, tuple[int, mmap.mmap]] = {}
         self._enabled_ns: dict[int, int] = {}
         self._left: list[ProcessEvent] = []
+
+    def open(self) -> None:
+        """Raises `EnvironmentProblem`."""
         try:
             for cpu in online_cpus():
                 self._add(cpu)
@@ -323,3 +326,5 @@ class ProcessEvents:
             ring.close()
             os.close(fd)
         self._rings.clear()
+        self._enabled_ns.clear()
+        self._left.clear()

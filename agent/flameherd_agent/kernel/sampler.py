@@ -71,14 +71,34 @@ class Sampler:
                 fd = self.loaded.programs[name].fd
                 self.loaded.maps["fh_programs"].update(_u32(number), _u32(fd))
             self._write_config()
-            # Events before tracepoints: no process starts unseen by both.
             self.events = ProcessEvents()
-            for tracepoint, program in _TRACEPOINTS.items():
-                fd = open_raw_tracepoint(tracepoint, self.loaded.programs[program])
-                self._tracepoints.append(fd)
+            self._trace()
         except BaseException:
             self.close()
             raise
+
+    def _trace(self) -> None:
+        # Events before tracepoints: no process starts unseen by both.
+        self.events.open()
+        for tracepoint, program in _TRACEPOINTS.items():
+            fd = open_raw_tracepoint(tracepoint, self.loaded.programs[program])
+            self._tracepoints.append(fd)
+
+    @property
+    def resting(self) -> bool:
+        """Whether processes are not followed: see `rest`."""
+        return not self._tracepoints
+
+    def rest(self) -> None:
+        """While no slot has a rate: no perf event is open, and no program runs on forks and exits."""
+        for fd in self._tracepoints:
+            os.close(fd)
+        self._tracepoints.clear()
+        self.events.close()
+
+    def rouse(self) -> None:
+        """The end of a rest. What was known of processes is to have been forgotten."""
+        self._trace()
 
     def _write_config(self) -> None:
         self.loaded.maps["fh_config"].update(_u32(0), self.config.tobytes())

@@ -69,6 +69,17 @@ def container_of_path(path: str) -> ContainerRef | None:
     return None
 
 
+def pod_of_path(path: str) -> str | None:
+    """The pod whose own cgroup this is, or None: containers and others below it are not."""
+    return _pod([path.rpartition("/")[2]])
+
+
+def is_monitor(path: str) -> bool:
+    """Whether this is the cgroup of a container's monitor, which runs beside the container."""
+    found = _CONTAINER.fullmatch(path.rpartition("/")[2])
+    return found is not None and found[1] in _MONITORS
+
+
 def container_of_text(text: str) -> ContainerRef | None:
     """The container that a process with this /proc/PID/cgroup is in, or None.
 

@@ -49,7 +49,9 @@ class PidsHierarchy:
             mounts = list(parse_mountinfo(file.read(_MAX_MOUNTINFO_BYTES)))
         v1 = [m for m in mounts if m.kind == "cgroup" and "pids" in m.options]
         v2 = [m for m in mounts if m.kind == "cgroup2"]
-        for mount in sorted(v1 or v2, key=lambda m: m.root != "/"):  # the whole before a part
+        # What is mounted later at the same place hides what was there.
+        seen = {mount.point: mount for mount in v1 or v2}
+        for mount in sorted(seen.values(), key=_depth):  # the whole before a part
             return cls(Path(mount.point), version=1 if v1 else 2)
         raise EnvironmentProblem(
             "no cgroup hierarchy with the pids controller is mounted: mount /sys/fs/cgroup "
@@ -94,6 +96,23 @@ class PidsHierarchy:
             self._paths.pop(next(iter(self._paths)))
         return self._paths.get(cgroup_id)
 
+    def learn(self, cgroup_id: int, path: str) -> None:
+        """Take note of a cgroup that was seen elsewhere: it may be gone before the next walk."""
+        self._paths.pop(cgroup_id, None)
+        self._paths[cgroup_id] = path
+
+    def directory(self, path: str) -> str:
+        """Where the cgroup `path` is in the file system."""
+        return f"{self.mount}{path.rstrip('/')}"
+
+    def children(self, path: str) -> list[str]:
+        """Names of the cgroups in `path`; none if it is gone."""
+        try:
+            with os.scandir(self.directory(path)) as entries:
+                return [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+
     def walk(self) -> Iterator[tuple[int, str]]:
         """(id, path) of each cgroup, parents first, at most `MAX_CGROUPS`;
 
@@ -116,6 +135,14 @@ class PidsHierarchy:
                 name = f"{path.rstrip('/')}/{child.name}"
                 yield child.inode(), name
                 todo.append((name, child.path))
+
+
+def _depth(mount: _Mount) -> tuple[int, int]:
+    """Sorts mounts by how much of the hierarchy they show. A root is told relative to our own
+    cgroup namespace: above it are `..`, and `/` may be our own cgroup only.
+    """
+    parts = [part for part in mount.root.split("/") if part]
+    return -parts.count(".."), len(parts)
 
 
 def parse_mountinfo(text: str) -> Iterator[_Mount]:

@@ -41,11 +41,14 @@ class PodSource(Protocol):
 
     def attributes(
         self, container: ContainerRef, wanted: WantedAttributes
-    ) -> dict[str, str | int] | None:
-        """`k8s.*`, `container.name`, `service.*` and the wanted labels of a container;
-
-        None = not known yet.
+    ) -> tuple[dict[str, str | int], bool]:
+        """`k8s.*`, `service.*` and the wanted labels of a container, and whether that is all: its
+        pod, or its name, may not be known yet.
         """
+        ...
+
+    def node_attributes(self) -> dict[str, str | int]:
+        """`k8s.node.name` and what else every profile of this node carries."""
         ...
 
 
@@ -55,7 +58,8 @@ class Resource(NamedTuple):
     attributes: Attributes
     container: ContainerRef | None
     pod_pending: bool
-    """The container is in a pod that the PodSource does not know yet."""
+    """The container is in a pod that the PodSource does not know yet, or does not know the
+    container of."""
 
 
 def host_attributes() -> dict[str, str | int]:
@@ -103,7 +107,7 @@ class ResourceLabeler:
         self._hierarchy = hierarchy
         self._pods = pods
         self._proc = proc
-        self._host = host_attributes()
+        self._host = host_attributes() | (pods.node_attributes() if pods else {})
         self._containers: _Cache[int, ContainerRef | None] = _Cache(MAX_CONTAINERS)
         self._processes: _Cache[tuple[int, int], ProcessInfo] = _Cache(MAX_PROCESSES)
         self._envs: _Cache[tuple[int, int, tuple[str, ...]], dict[str, str]] = _Cache(
@@ -147,9 +151,9 @@ class ResourceLabeler:
         }
         pending = False
         if container is not None:
-            pod = self._pods.attributes(container, wanted) if self._pods else {}
-            pending = pod is None and container.pod_uid is not None
-            known |= _container_attributes(container) | (pod or {})
+            pod, whole = self._pods.attributes(container, wanted) if self._pods else ({}, True)
+            pending = not whole and container.pod_uid is not None
+            known |= _container_attributes(container) | pod
         else:
             info = self.process(pid, cookie)
             known |= info.attributes() if info is not _GONE else _executable_attributes(comm)

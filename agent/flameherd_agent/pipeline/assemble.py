@@ -2,12 +2,16 @@
 
 A profile carries the period of its own rate epoch, so that samples times period is CPU time whatever happened to
 the rate in between.
+
+Samples of a container whose pod, or whose name, the cluster has not told yet are held for one interval: a new container
+runs before its status says so. Then they go out as they are, and are counted.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from flameherd_policy.policies import Attributes as WantedAttributes
@@ -24,6 +28,10 @@ WHOLE: Final = frozenset((Outcome.COMPLETE, Outcome.KERNEL_THREAD))
 """Outcomes whose stack reaches the root."""
 
 
+MAX_HELD: Final = 20_000
+"""Distinct samples that are held; beyond it they go out at once, counted like those that waited in vain."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotLabels:
     """What a slot adds to its resources."""
@@ -33,6 +41,14 @@ class SlotLabels:
     env: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When an interval was: wall clock, nanoseconds."""
+
+    time_unix_ns: int
+    duration_ns: int
+
+
 class Assembler:
     """Names and labels intervals. Single-threaded."""
 
@@ -40,31 +56,54 @@ class Assembler:
         self._namer = namer
         self._labeler = labeler
         self._processes = processes
+        self._held: list[tuple[SampleKey, int, _Times]] = []
+        self.unknown_pods = 0
+        """Samples that went out without a pod or a container's name, since the start."""
+
+    @property
+    def held(self) -> int:
+        """Samples that wait for the next interval."""
+        return sum(count for _, count, _ in self._held)
 
     def assemble(
         self,
         interval: Interval,
         periods_ns: Mapping[tuple[SlotId, int], int],
         labels: Mapping[SlotId, SlotLabels],
+        *,
+        hold: bool = True,
     ) -> list[ResourceProfiles]:
-        """Profiles of every slot. Samples of a slot that is gone from `labels` are labelled with no policy."""
+        """Profiles of every slot. Samples of a slot that is gone from `labels` are labelled with no policy.
+
+        Without `hold`, nothing is kept for the next interval: there will be none.
+        """
         # CLOCK_MONOTONIC → wall clock, once for the interval.
         to_unix = time.time_ns() - time.monotonic_ns()
-        resources: dict[tuple[SlotId, Attributes], dict[int, Profile]] = defaultdict(dict)
+        now = _Times(interval.started_ns + to_unix, interval.ended_ns - interval.started_ns)
+        waited, self._held = self._held, []
+        resources: dict[tuple[SlotId, Attributes], dict[tuple[int, int], Profile]]
+        resources = defaultdict(dict)
         seen: dict[tuple[int, int, int, SlotId], tuple[Resource, Attributes]] = {}
-        for key, count in interval.samples():
+        late = ((key, count, times, False) for key, count, times in waited)
+        fresh = ((key, count, now, hold) for key, count in interval.samples())
+        for key, count, times, may_wait in chain(late, fresh):
             identity = (key.pid, key.cookie, key.cgroup, key.slot)
             if identity not in seen:
                 seen[identity] = self._label(key, labels.get(key.slot, SlotLabels("")))
             resource, process = seen[identity]
+            if resource.pod_pending:
+                if may_wait and len(self._held) < MAX_HELD:
+                    self._held.append((key, count, times))
+                    continue
+                self.unknown_pods += count
             profiles = resources[key.slot, resource.attributes]
-            profile = profiles.get(key.epoch)
+            profile = profiles.get((key.epoch, times.time_unix_ns))
             if profile is None:
-                profile = profiles[key.epoch] = Profile(
+                profile = profiles[key.epoch, times.time_unix_ns] = Profile(
                     samples=[],
                     period_ns=periods_ns[key.slot, key.epoch],
-                    time_unix_ns=interval.started_ns + to_unix,
-                    duration_ns=interval.ended_ns - interval.started_ns,
+                    time_unix_ns=times.time_unix_ns,
+                    duration_ns=times.duration_ns,
                 )
             profile.samples.append(self._sample(key, count, process))
         self._namer.shed()

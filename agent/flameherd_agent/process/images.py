@@ -100,6 +100,11 @@ class ImageLog:
         elif isinstance(event, LostEvent):
             self.lost_events += event.count
 
+    def clear(self) -> None:
+        """Forget every process."""
+        self._lives.clear()
+        self._events = 0
+
     def expire(self, now_ns: int) -> None:
         """Forget what has settled or ended long ago, and the oldest beyond the cap."""
         settled = [

@@ -258,6 +258,14 @@ class ProcessTable:
         value = self._entries.lookup(struct.pack("<I", pid))
         return None if value is None else np.frombuffer(value, Process)[0]
 
+    def forget(self) -> None:
+        """Processes are not followed for a while: what is known of them would grow stale."""
+        for pid in list(self._current):
+            self._end(pid, time.monotonic_ns())
+        for key in list(self._entries.keys()):
+            self._entries.delete(key)
+        self._log.clear()
+
     # Cold samples
 
     def cold(self, data: bytes) -> None:
