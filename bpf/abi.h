@@ -128,7 +128,7 @@ enum fh_hotspot_frame {
 /* What became of a sample. X(name, help): one list for the enum, the metric and the docs. */
 #define FH_OUTCOMES(X)                                                                                       \
     X(COMPLETE, "the user stack was unwound to its root")                                                    \
-    X(KERNEL_THREAD, "the task has no user stack; the kernel stack is whole")                                \
+    X(KERNEL_THREAD, "the task has no user stack (kernel threads, execve); the kernel stack is whole")       \
     X(TRUNCATED, "the stack is deeper than FH_MAX_USER_FRAMES; the frames nearest the leaf are kept")        \
     X(NO_MAPPING, "a program counter lies in no executable mapping")                                         \
     X(NO_RULE, "the executable has no unwind information there and the frame pointer did not help")          \

@@ -123,8 +123,10 @@ static __always_inline int fh_due(const struct fh_slot *slot, struct fh_slot_sta
 /* The user registers of the current task: those of the interrupt, or, if it hit in kernel mode, those that
  * the kernel saved at its entry, at the top of the kernel stack (16 bytes lower with FRED). */
 static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, const void *task,
-                                             struct fh_unwind *u) {
+                                             struct fh_scratch *s) {
+    struct fh_unwind *u = &s->u;
     u64 code_segment;
+    s->executes = 0;
     u->exact = 1;
     if ((ctx->regs.cs & 3) == 3) {
         /* volatile: clang 14 would merge the two branches' loads into one through a moved context pointer,
@@ -162,6 +164,7 @@ static __always_inline int fh_user_registers(struct bpf_perf_event_data *ctx, co
         u->r.rax = saved.ax;
         u->r.rdi = saved.di;
         code_segment = saved.cs;
+        s->executes = saved.orig_ax == SYSCALL_EXECVE || saved.orig_ax == SYSCALL_EXECVEAT;
     }
     return (code_segment & 0xffff) == USER_CODE_32 ? 1 : 0;
 }
@@ -237,7 +240,7 @@ int fh_tick(struct bpf_perf_event_data *ctx) {
     s->u.rbx_at = 0;
     s->u.mapping.start = 0;
     s->u.mapping.end = 0;
-    registers = fh_user_registers(ctx, task, &s->u);
+    registers = fh_user_registers(ctx, task, s);
     if (registers) {
         if (registers < 0)
             fh_count(FH_COUNTER_NO_USER_REGISTERS);

@@ -69,6 +69,7 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
     struct fh_config *config = fh_config.lookup(&zero);
     struct fh_slot_state *state;
     long failed;
+    int unreadable = 0;
     if (!s)
         return 0;
     if (!cold || !meter || !config) {
@@ -86,11 +87,22 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
         for (int i = 0; i < FH_COLD_PAGES; i++) {
             if (at > FH_COLD_BYTES - 4096)
                 break;
-            if (bpf_probe_read_user(&cold->stack[at], chunk, (void *)(s->leaf.sp + at)))
+            if (bpf_probe_read_user(&cold->stack[at], chunk, (void *)(s->leaf.sp + at))) {
+                unreadable = at == 0;
                 break;
+            }
             at += chunk;
             chunk = 4096;
         }
+    }
+    if (unreadable && s->executes) {
+        s->key.outcome = FH_OUTCOME_KERNEL_THREAD;
+        s->user_frames = 0;
+        s->hash = config->seed;
+        fh_programs.call(ctx, FH_PROGRAM_FINISH);
+        fh_count(FH_OUTCOME_LOST_TAIL_CALL);
+        s->busy = 0;
+        return 0;
     }
     meter->bytes += at;
     fh_add(FH_COUNTER_COLD_BYTES, at);

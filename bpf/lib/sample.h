@@ -14,7 +14,7 @@ struct fh_scratch {
     u32 fresh;       /* unknown code goes cold */
     u32 unannounced; /* bytes of stacks sent since the agent was last woken */
     u16 layout;      /* of the process's interpreter */
-    u16 reserved;
+    u16 executes;    /* in execve, which takes the user stack away before it makes another */
     struct fh_count_key key;
     char comm[FH_COMM_BYTES];
     struct fh_registers leaf; /* as sampled: a cold sample starts again from here */

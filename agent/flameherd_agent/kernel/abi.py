@@ -327,7 +327,7 @@ ColdRecord: Final = np.dtype(
 
 OUTCOME_HELP: Final = {
     Outcome.COMPLETE: "the user stack was unwound to its root",
-    Outcome.KERNEL_THREAD: "the task has no user stack; the kernel stack is whole",
+    Outcome.KERNEL_THREAD: "the task has no user stack (kernel threads, execve); the kernel stack is whole",
     Outcome.TRUNCATED: "the stack is deeper than FH_MAX_USER_FRAMES; the frames nearest the leaf are kept",
     Outcome.NO_MAPPING: "a program counter lies in no executable mapping",
     Outcome.NO_RULE: "the executable has no unwind information there and the frame pointer did not help",

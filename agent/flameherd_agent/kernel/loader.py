@@ -63,6 +63,8 @@ CONSTANTS: Final = {
     "KERNEL_STACK_BYTES": 16384,  # THREAD_SIZE of x86-64 without KASAN
     "PF_KTHREAD": 0x00200000,
     "USER_CODE_32": 0x23,  # __USER32_CS
+    "SYSCALL_EXECVE": 59,  # asm/unistd_64.h
+    "SYSCALL_EXECVEAT": 322,
 }
 
 
