@@ -100,7 +100,8 @@ def _pod(spec: AgentPoolSpec, settings: Settings) -> Spec:
         "terminationGracePeriodSeconds": 30,
         "containers": [_container(spec, settings)],
         "volumes": [
-            {"name": "sys", "hostPath": {"path": "/sys", "type": "Directory"}},
+            # A container's own mount shows its own part only.
+            {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}},
             {"name": "lock", "hostPath": {"path": "/run/flameherd", "type": "DirectoryOrCreate"}},
             {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}},
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
@@ -155,7 +156,7 @@ def _container(spec: AgentPoolSpec, settings: Settings) -> Spec:
         "resources": _resources(spec),
         "securityContext": _security(settings),
         "volumeMounts": [
-            {"name": "sys", "mountPath": "/sys", "readOnly": True},
+            {"name": "cgroup", "mountPath": "/sys/fs/cgroup", "readOnly": True},
             {"name": "lock", "mountPath": "/run/flameherd"},
             {"name": "cache", "mountPath": "/var/cache/flameherd"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own
