@@ -28,6 +28,7 @@ _APPLY: Final = "application/apply-patch+yaml"
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE: Final = "500"
 _MAX_MESSAGE: Final = 500
+_RIGHTS: Final = " (a right is missing: `helm upgrade` grants what this version needs)"
 
 Json = dict[str, Any]
 
@@ -78,7 +79,8 @@ class Client:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiFailure(0, what, f"no answer: {error}") from error
         if not 200 <= answer.status <= 299:
-            raise ApiFailure(answer.status, what, _message(data))
+            hint = _RIGHTS if answer.status == 403 else ""
+            raise ApiFailure(answer.status, what, _message(data) + hint)
         parsed: Json = json.loads(data)
         return parsed
 

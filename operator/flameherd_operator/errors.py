@@ -17,10 +17,7 @@ class ApiFailure(OperatorError):
     def __init__(self, code: int, what: str, message: str) -> None:
         self.code = code
         self.what = what
-        hint = ""
-        if code == 403:
-            hint = " (a right is missing: `helm upgrade` grants what this version needs)"
-        super().__init__(f"{what}: {message}{hint}")
+        super().__init__(f"{what}: {message}")
 
 
 class WatchSilent(OperatorError):
