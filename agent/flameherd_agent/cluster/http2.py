@@ -79,14 +79,14 @@ class Connection:
         self._heard_at = time.monotonic()
         config = h2.config.H2Configuration(client_side=True)
         self._h2 = h2.connection.H2Connection(config)
-        self._h2.local_settings.update(
-            {
-                h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
-                h2.settings.SettingCodes.ENABLE_PUSH: 0,
-            }
-        )
         try:
             self._h2.initiate_connection()
+            self._h2.update_settings(
+                {
+                    h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
+                    h2.settings.SettingCodes.ENABLE_PUSH: 0,
+                }
+            )
             self._h2.increment_flow_control_window(_WINDOW_BYTES)
             self._flush()
         except BaseException:
