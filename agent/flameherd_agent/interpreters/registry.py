@@ -5,8 +5,9 @@ from typing import Final
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.interpreters.base import Interpreter, RuntimeFile
 from flameherd_agent.interpreters.cpython import CPYTHON
+from flameherd_agent.interpreters.hotspot import HOTSPOT
 
-INTERPRETERS: Final[tuple[Interpreter, ...]] = (CPYTHON,)
+INTERPRETERS: Final[tuple[Interpreter, ...]] = (CPYTHON, HOTSPOT)
 BY_NAME: Final = {interpreter.name: interpreter for interpreter in INTERPRETERS}
 
 

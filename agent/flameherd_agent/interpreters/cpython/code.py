@@ -12,12 +12,12 @@ from flameherd_agent.interpreters.base import TornRead
 from flameherd_agent.interpreters.cpython.layouts import Layout
 from flameherd_agent.interpreters.cpython.lines import LineTable
 from flameherd_agent.interpreters.memory import ProcessMemory
+from flameherd_agent.interpreters.mix import mix
 from flameherd_agent.types import Line
 
 MAX_NAME: Final = 1024
 """Characters of a name or a path that are read."""
 MAX_TABLE_BYTES: Final = 256 << 10
-_MASK: Final = (1 << 64) - 1
 _LENGTH, _STATE = 16, 32  # PyASCIIObject: length, state
 _BYTES_SIZE, _BYTES_DATA = 16, 32  # PyBytesObject
 _WIDTHS: Final = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
@@ -27,13 +27,7 @@ _FIRST_READ: Final = 192
 
 def tag(filename: int, name: int, line: int) -> int:
     """`fh_cpython_tag`."""
-    return _mix(_mix(filename, name), line) >> 32
-
-
-def _mix(value: int, word: int) -> int:
-    """`fh_mix`."""
-    value = (value ^ word) * 0x9FB21C651E98DF25 & _MASK
-    return value ^ value >> 28
+    return mix(mix(filename, name), line) >> 32
 
 
 class CpythonCode:

@@ -8,11 +8,9 @@ is called.
 
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from flameherd_agent.elf.reader import ElfFile
 from flameherd_agent.interpreters.base import RuntimeFile
+from flameherd_agent.interpreters.symbols import MAX_FOUND, address, name_offsets
 from flameherd_agent.symbols.elf_symbols import symbol_tables
 
 NAME: Final = "cpython"
@@ -29,8 +27,6 @@ WANTED: Final = (
     "PyFrame_GetBack",
     "PyIter_Send",
 )
-_MAX_FOUND: Final = 16
-"""Occurrences of a name in a string table, or parts of the evaluation function."""
 
 
 def detect(elf: ElfFile) -> RuntimeFile | None:
@@ -43,34 +39,15 @@ def detect(elf: ElfFile) -> RuntimeFile | None:
             continue
         defined = table[table["shndx"] != 0]
         # The compiler's parts of the function have names that go on with a dot.
-        for name_at in _offsets(text, EVALUATION, (b"\0", b".")):
-            for symbol in defined[defined["name"] == name_at][:_MAX_FOUND]:
+        for name_at in name_offsets(text, EVALUATION, (b"\0", b".")):
+            for symbol in defined[defined["name"] == name_at][:MAX_FOUND]:
                 start, size = int(symbol["value"]), int(symbol["size"])
                 if size:
                     evaluation.add((start, start + size))
         for name in WANTED:
-            value = _address(defined, text, name.encode())
+            value = address(defined, text, name.encode())
             if value is not None:
                 symbols.setdefault(name, value)
     if not evaluation:
         return None
-    return RuntimeFile(NAME, symbols, tuple(sorted(evaluation)[:_MAX_FOUND]))
-
-
-def _offsets(text: bytes, name: bytes, endings: tuple[bytes, ...]) -> list[int]:
-    """Where names in a string table begin so; linkers let a name be the tail of a longer one."""
-    found: list[int] = []
-    at = text.find(name)
-    while at >= 0 and len(found) < _MAX_FOUND:
-        if text[at + len(name) : at + len(name) + 1] in endings:
-            found.append(at)
-        at = text.find(name, at + 1)
-    return found
-
-
-def _address(table: npt.NDArray[np.void], text: bytes, name: bytes) -> int | None:
-    offsets = _offsets(text, name, (b"\0",))
-    if not offsets:
-        return None
-    matching = table[np.isin(table["name"], offsets)]
-    return int(matching[0]["value"]) if len(matching) else None
+    return RuntimeFile(NAME, symbols, tuple(sorted(evaluation)[:MAX_FOUND]))

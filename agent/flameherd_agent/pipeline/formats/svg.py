@@ -32,6 +32,7 @@ _HUES: Final = {
     FrameType.NATIVE: 48,
     FrameType.GO: 190,
     FrameType.CPYTHON: 228,
+    FrameType.JVM: 10,
 }
 """Degrees: orange, yellow, cyan; told apart with red-green blindness as well."""
 _OTHER_HUE: Final = 270

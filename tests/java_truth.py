@@ -1,0 +1,213 @@
+"""Judges the stacks of HotSpot's truth programs by what their `Truth:` lines say (see `programs/hotspot/Burning.java`).
+
+A stack is right if its Java frames are the beginning of a chain, each but the last stopped at the chain's line, the last
+somewhere in its method, and if native frames lie between exactly where the chain says so. Which lines a method has is
+asked of `javap`. Stubs that HotSpot generates may lie anywhere.
+"""
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+
+from flameherd_agent.model import Location, Sample
+from flameherd_agent.types import FrameType
+
+from tests.jdks import PROGRAMS, classes
+from tests.truth import frames_of, render
+
+_STEP = re.compile(r"(~?)([\w.$<>*]+?)(?:@(\w+|\*))?(?:\*(\d+))?")
+ANYWHERE = -1
+
+
+@dataclass(frozen=True)
+class Call:
+    """One frame of a chain."""
+
+    name: str
+    """Class and method, by glob; "..." = any frames of the JDK."""
+    line: int
+    """Where it is stopped; ANYWHERE."""
+    native: bool
+    """Called by native code."""
+
+
+@dataclass(frozen=True)
+class JavaFrame:
+    """A Java frame of a sampled stack."""
+
+    name: str
+    file: str
+    line: int
+    native_before: int
+    """Native frames between it and the Java frame that is nearer to the root, or the root."""
+
+
+@cache
+def chains(program: str) -> tuple[tuple[Call, ...], ...]:
+    """The right answers of a program."""
+    tags: dict[str, int] = {}
+    for source in (program, "Made"):
+        for number, line in enumerate((PROGRAMS / f"{source}.java").read_text().splitlines(), 1):
+            if "// @" in line:
+                tags[line.rpartition("// @")[2]] = number
+    text = (PROGRAMS / f"{program}.java").read_text()
+    lines = re.findall(r"^ \* Truth: (.*)$", text, re.MULTILINE)
+    return tuple(tuple(_calls(line, tags)) for line in lines)
+
+
+def _calls(text: str, tags: dict[str, int]) -> Iterator[Call]:
+    for part in text.split(" > "):
+        if part in ("...", "~..."):
+            yield Call("...", ANYWHERE, False)
+            continue
+        found = _STEP.fullmatch(part)
+        assert found, f"{part!r} is no step"
+        native, name, tag, times = found.groups()
+        line = ANYWHERE if tag in (None, "*") else tags[tag]
+        for number in range(int(times or 1)):
+            yield Call(name, line, bool(native) and number == 0)
+
+
+@cache
+def methods() -> dict[str, tuple[int, int]]:
+    """{class.method: (first line, last line)} of the programs, by javap."""
+    files = sorted(classes().glob("*.class"))
+    text = subprocess.run(
+        ["javap", "-l", "-p", *files], capture_output=True, text=True, check=True
+    ).stdout
+    found: dict[str, tuple[int, int]] = {}
+    owner = name = ""
+    for line in text.splitlines():
+        if declared := re.match(r"(?:\w+ )*(?:class|interface) ([\w.$]+)", line):
+            owner = declared[1]
+        elif line.startswith("  static {}"):
+            name = f"{owner}.<clinit>"
+        elif method := re.match(r"  [\w.$<>?,\[\]\s]*?([\w.$]+)\(.*\)", line):
+            called = method[1]
+            name = f"{owner}.{'<init>' if called == owner else called}"
+        elif entry := re.match(r"\s+line (\d+): \d+", line):
+            number = int(entry[1])
+            first, last = found.get(name, (number, number))
+            found[name] = (min(first, number), max(last, number))
+    return found
+
+
+@cache
+def own_classes() -> frozenset[str]:
+    """Names of the programs' classes."""
+    return frozenset(path.stem for path in classes().glob("*.class"))
+
+
+def java_frames(stack: Sequence[Location]) -> list[JavaFrame]:
+    """Root first."""
+    found: list[JavaFrame] = []
+    native = 0
+    for location in reversed(stack):
+        if location.kind is FrameType.NATIVE:
+            native += 1
+        if location.kind is not FrameType.JVM:
+            continue
+        if not location.lines:
+            found.append(JavaFrame("?", "", 0, native))
+            native = 0
+        for line in reversed(location.lines):
+            if "." not in line.function or " " in line.function:
+                continue  # a stub
+            found.append(JavaFrame(line.function, line.file, line.line, native))
+            native = 0
+    return found
+
+
+def _is_own(frame: JavaFrame) -> bool:
+    return frame.name.rpartition(".")[0] in own_classes() or "$$Lambda" in frame.name
+
+
+def wrong(program: str, sample: Sample) -> tuple[str, bool]:
+    """(why a sample is wrong or "", whether it reached the end of a chain)."""
+    if sample.truncated:
+        return "truncated", False
+    frames = java_frames(sample.stack)
+    if not frames:
+        return "no Java frame", False
+    best = ("no chain", -1, False)
+    for chain in chains(program):
+        why, reached, full = _match(chain, frames)
+        if (not why, reached, full) > (not best[0], best[1], best[2]):
+            best = (why, reached, full)
+    return best[0], best[2]
+
+
+def _match(chain: Sequence[Call], frames: Sequence[JavaFrame]) -> tuple[str, int, bool]:
+    """(why not or "", frames that fit, whether the chain's end was reached)."""
+    step = 0
+    through_jdk = False
+    for at, frame in enumerate(frames):
+        last = at == len(frames) - 1
+        if step < len(chain) and chain[step].name == "...":
+            if not _is_own(frame):
+                through_jdk = True
+                continue
+            step += 1
+        if step >= len(chain):
+            return f"{frame} after the chain's end", at, False
+        call = chain[step]
+        if not fnmatchcase(frame.name, call.name):
+            return f"{frame} instead of {call}", at, False
+        if at and not through_jdk and (frame.native_before > 0) != call.native:
+            return f"{frame.native_before} native frames before {frame}", at, False
+        through_jdk = False
+        if call.line != ANYWHERE or last:
+            first, end = methods().get(frame.name, (0, 0))
+            if not first <= frame.line <= end:
+                return f"{frame}: line not in {first}-{end}", at, False
+            if not last and frame.line != call.line:
+                return f"{frame}: line is not {call.line}", at, False
+        step += 1
+    return "", len(frames), step >= len(chain) - (chain[-1].name == "...")
+
+
+@dataclass
+class Verdict:
+    """What became of one program's samples."""
+
+    samples: int = 0
+    right: int = 0
+    full: int = 0
+    own: int = 0
+    """Samples of the JVM's own threads, which run no Java: they are not judged."""
+    threads: set[int] = field(default_factory=set)
+    why: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def share(self) -> float:
+        return self.right / max(1, self.samples)
+
+    def describe(self) -> str:
+        lines = [f"{self.right} of {self.samples} right, {self.full} whole, {self.own} of the JVM"]
+        lines += [f"  {n} × {why}: {stack}" for (why, stack), n in self.why.most_common(5)]
+        return "\n".join(lines)
+
+
+def judge(program: str, samples: Iterable[Sample]) -> Verdict:
+    """Judge a program's samples, but for those of threads that never showed one of its methods."""
+    verdict = Verdict()
+    by_thread: dict[int, list[Sample]] = {}
+    for sample in samples:
+        thread = int(dict(sample.attributes)["thread.id"])
+        by_thread.setdefault(thread, []).append(sample)
+    for thread, found in by_thread.items():
+        if not any(_is_own(frame) for sample in found for frame in java_frames(sample.stack)):
+            verdict.own += sum(sample.value for sample in found)
+            continue
+        verdict.threads.add(thread)
+        for sample in found:
+            why, full = wrong(program, sample)
+            verdict.samples += sample.value
+            verdict.right += sample.value * (not why)
+            verdict.full += sample.value * full
+            if why:
+                verdict.why[why, render(frames_of(sample.stack))] += sample.value
+    return verdict
