@@ -1,47 +1,100 @@
-"""Writes the table of docs/runtimes/README.md by running the truth programs on every interpreter that can be had.
+"""Writes the tables of docs/runtimes/README.md by running the truth programs on every version that can be had.
 
-`make runtimes`; some minutes. What cannot be had is a row that says so.
+`make runtimes` for all; `python -m tests.runtimes hotspot` for some. Minutes each. What cannot be had is a row that says so.
 """
 
+import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests import java_truth, jdks, python_roots
 from tests.debian_roots import NoRootError
-from tests.ebpf.test_truth_cpython import FREQUENCY_HZ, LIMIT_S, NAMES, record
-from tests.python_roots import SUITES, rooted
+from tests.ebpf import test_truth_cpython, test_truth_hotspot
 from tests.pythons import pythons
 
 SAMPLES = 500
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "runtimes" / "README.md"
-BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
-def rows() -> list[str]:
-    """The table of CPython."""
-    head = ["interpreter", *NAMES]
-    table = [f"| {' | '.join(head)} |", f"| --- {'| --- ' * len(NAMES)}|"]
+def _head(first: str, names: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join([first, *names])} |", f"| --- {'| --- ' * len(names)}|"]
+
+
+def _cells(
+    title: str,
+    names: Sequence[str],
+    verdicts: dict[str, test_truth_cpython.Verdict] | dict[str, java_truth.Verdict],
+) -> str:
+    for name in names:
+        sys.stderr.write(f"{title} {name}: {verdicts[name].describe()}\n")
+    cells = [f"{verdicts[name].right} of {verdicts[name].samples}" for name in names]
+    return f"| {' | '.join([title, *cells])} |"
+
+
+def cpython() -> list[str]:
+    """A row for each interpreter."""
+    names = test_truth_cpython.NAMES
     everything = list(pythons())
     failed: list[str] = []
-    for suite, version in SUITES:
+    for suite, version in python_roots.SUITES:
         try:
-            everything.append(rooted(suite, version))
+            everything.append(python_roots.rooted(suite, version))
         except NoRootError as problem:
             failed.append(f"| CPython {version} of Debian {suite} | not tried: {problem} |")
-    for python in sorted(everything, key=lambda one: (one.version, one.build)):
-        verdicts = record(python, NAMES, SAMPLES, LIMIT_S)
-        cells = [f"{verdicts[name].right} of {verdicts[name].samples}" for name in NAMES]
-        table.append(f"| CPython {python.name} | {' | '.join(cells)} |")
-        for name in NAMES:
-            sys.stderr.write(f"{python.name} {name}: {verdicts[name].describe()}\n")
-    return table + failed
+    rows = [
+        _cells(
+            f"CPython {python.name}",
+            names,
+            test_truth_cpython.record(python, names, SAMPLES, test_truth_cpython.LIMIT_S),
+        )
+        for python in sorted(everything, key=lambda one: (one.version, one.build))
+    ]
+    return [*_head("interpreter", names), *rows, *failed]
+
+
+def hotspot() -> list[str]:
+    """A row for each JVM and way to run it."""
+    names = test_truth_hotspot.NAMES
+    everything = list(jdks.jdks())
+    failed: list[str] = []
+    for suite, version in jdks.SUITES:
+        try:
+            everything.append(jdks.rooted(suite, version))
+        except NoRootError as problem:
+            failed.append(f"| JDK {version} of Debian {suite} | not tried: {problem} |")
+    rows = [
+        _cells(
+            f"{jdk.name}, {tier}",
+            names,
+            test_truth_hotspot.record(jdk, tier, names, SAMPLES, test_truth_hotspot.LIMIT_S),
+        )
+        for jdk in sorted(everything, key=lambda one: (one.version, one.build))
+        for tier in test_truth_hotspot.TIERS
+    ]
+    return [*_head("JVM, tiers", names), *rows, *failed]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {"cpython": cpython, "hotspot": hotspot}
+
+
+def write(name: str, table: Sequence[str]) -> None:
+    """Put a table between its marks."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, mark, rest = PAGE.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not mark or not found:
+        raise SystemExit(f"{PAGE}: no marks {begin.strip()} and {end.strip()}")
+    PAGE.write_text(f"{before}{begin}{chr(10).join([*table, ''])}{end}{after}")
 
 
 def main() -> None:
-    text = PAGE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    lines = "\n".join([f"Right stacks of those sampled, at {FREQUENCY_HZ} Hz:", "", *rows(), ""])
-    PAGE.write_text(f"{before}{BEGIN}{lines}{END}{after}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runtimes", nargs="*", metavar="RUNTIME", help=", ".join(TABLES))
+    for name in parser.parse_args().runtimes or TABLES:
+        if name not in TABLES:
+            parser.error(f"{name}: not one of {', '.join(TABLES)}")
+        write(name, TABLES[name]())
 
 
 if __name__ == "__main__":
