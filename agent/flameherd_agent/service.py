@@ -20,7 +20,8 @@ from flameherd_policy.endpoints import Source as Author
 
 from flameherd_agent.app import Engine
 from flameherd_agent.configuration import Source
-from flameherd_agent.kernel.abi import COUNTER_HELP, OUTCOME_HELP, Counter, Limit, Outcome
+from flameherd_agent.engine_metrics import engine_families
+from flameherd_agent.kernel.abi import Counter, Limit, Outcome
 from flameherd_agent.kernel.perf import online_cpus
 from flameherd_agent.kernel.ticks import TickBalance, throttled_above_hz
 from flameherd_agent.model import ResourceProfiles
@@ -30,6 +31,8 @@ from flameherd_agent.observe.metrics import Family, counter, gauge, labels
 from flameherd_agent.observe.usage import usage_families
 from flameherd_agent.pipeline.export import Compression, EndpointConfig, Exporter, Protocol
 from flameherd_agent.pipeline.slots import ActiveSlot, SlotNumbers, active_slots, select
+from flameherd_agent.status.costs import Costs
+from flameherd_agent.status.reporter import Node, Now, Pusher, Reporter
 from flameherd_agent.types import NO_SLOT, Pid, SlotId
 
 log = Log(__name__)
@@ -95,13 +98,14 @@ class Service:
         self._undefined = 0
         self._late = 0
         self._balance = TickBalance(0.0, 0.0, 0)
+        self._costs = Costs(engine.sampler)
+        self._reporter: Reporter | None = None
         self._started = time.time()
         self._last_interval = time.monotonic()
         self._give_back_at = 0.0
         self._families: list[Family] = []
         self._status: dict[str, Any] = {}
         self._apply()
-        self._observe()
         engine.each_step = self._follow
 
     def __enter__(self) -> "Service":
@@ -127,6 +131,14 @@ class Service:
         if self._source.refresh():
             self._admit()
             self._select()
+            self._status = {**self._status, **self._told()}
+        self._costs.step()
+        if self._reporter is not None:
+            self._reporter.step()
+
+    def _told(self) -> dict[str, Any]:
+        """What /status shows of the source."""
+        return {"configError": self._source.error, **self._source.status()}
 
     def _admit(self) -> None:
         """Slots that are new begin now."""
@@ -142,7 +154,7 @@ class Service:
             if policy.name not in new or not self._open_endpoint(policy.endpoint, wanted):
                 continue
             self._engine.rouse()
-            self._engine.set_slot(active.slot, active.labels, active.frequency_hz)
+            self._engine.set_slot(active.slot, active.labels, self._costs.begin(active))
             self._slots[policy.name] = active
             log.info("slot begins", policy=policy.name, hertz=active.frequency_hz)
         self._interval_s = self._shortest_interval()
@@ -164,6 +176,7 @@ class Service:
         kept = {policy.name for policy in self._source.config.policies}
         for name, slot in self._slots.items():
             if name not in kept:
+                self._costs.leave(name)
                 self._engine.clear_slot(slot.slot)
         if self._slots:
             # What was taken so far belongs to the policies and endpoints as they were.
@@ -178,8 +191,9 @@ class Service:
         self._processes = {pid: s for pid, s in self._processes.items() if s not in gone}
         if slots:
             self._engine.rouse()
+        self._costs.keep(slots)
         for name, active in slots.items():
-            self._engine.set_slot(active.slot, active.labels, active.frequency_hz)
+            self._engine.set_slot(active.slot, active.labels, self._costs.begin(active))
             for reason in active.policy.clipped_by:
                 log.once(f"clipped {name}", "policy clipped", policy=name, by=reason)
         for name, (_, exporter) in self._exporters.items():
@@ -190,6 +204,7 @@ class Service:
         self._select()
         if not slots:
             self._engine.rest()
+        self._observe()
 
     def _differs(self) -> bool:
         """Whether the source tells something else than what is carried out."""
@@ -264,6 +279,7 @@ class Service:
         self._end_interval(last=True)
 
     def _end_interval(self, *, last: bool = False) -> None:
+        began_ns = time.thread_time_ns()
         interval = self._engine.take()
         self._last_interval = time.monotonic()
         self._undefined += interval.undefined
@@ -281,6 +297,8 @@ class Service:
         if self._sink is not None:
             self._sink(profiles)
         self._engine.sampler.forget_epochs()
+        used = {name: exporter for name, (_, exporter) in self._exporters.items()}
+        self._costs.interval(profiles, used, time.thread_time_ns() - began_ns)
         self._observe()
         self._give_back()
 
@@ -290,6 +308,29 @@ class Service:
         if now >= self._give_back_at:
             self._give_back_at = now + (_GIVE_BACK_S if self._give_back_at else 0.0)
             give_back()
+
+    # Status, for the operator
+
+    def report_to(self, pusher: Pusher, node: Node) -> None:
+        """Tell the operator how this node fares, from now on."""
+        versions: Mapping[str, str] = {}
+
+        def now() -> Now:
+            nonlocal versions
+            if not self._differs():  # else the loop is about to carry out what was told
+                versions = node.versions()
+            return Now(
+                rates=self._costs.rates(),
+                coverage=node.coverage(),
+                endpoints={
+                    name: (exporter.stats(), self._costs.users(name))
+                    for name, (_, exporter) in self._exporters.items()
+                },
+                versions=versions,
+                notices=tuple(node.problems()),
+            )
+
+        self._reporter = Reporter(pusher, self._costs.totals, now)
 
     # Self-observation: a snapshot by the loop, read by the server's thread
 
@@ -336,93 +377,16 @@ class Service:
         counts = engine.sampler.counters()
         balance = engine.sampler.tick_balance()
         self._tell_missed(balance)
-        stats = engine.processes.stats
         meters = {name: engine.sampler.meter(slot.slot) for name, slot in self._slots.items()}
         endpoints = {name: exporter.stats() for name, (_, exporter) in self._exporters.items()}
-        families = [
-            counter(f"flameherd_{name.name.lower()}_total", text, counts[name])
-            for name, text in COUNTER_HELP.items()
-        ]
+        families = engine_families(engine, counts, balance)
         families += [
-            counter(
-                "flameherd_samples_outcome_total",
-                "Samples by what became of them in the kernel: "
-                + "; ".join(f"{name.name}: {text}" for name, text in OUTCOME_HELP.items()),
-                {labels(outcome=name.name.lower()): counts[name] for name in Outcome},
-            ),
-            counter(
-                "flameherd_cold_samples_total",
-                "Samples unwound in user space by what became of them",
-                {
-                    labels(outcome=name.name.lower()): count
-                    for name, count in stats.outcomes.items()
-                },
-            ),
-            counter(
-                "flameherd_cold_given_up_total", "Cold samples over the cap", stats.cold_dropped
-            ),
-            counter(
-                "flameherd_cold_samples_interpreted_total",
-                "Cold samples of processes that run an interpreter: they have native frames only",
-                stats.cold_interpreted,
-            ),
-            counter(
-                "flameherd_interpreters_refused_total",
-                "Processes whose interpreter is unwound as native code",
-                {labels(reason=why): n for why, n in engine.interpreters.refused.items()},
-            ),
-            counter(
-                "flameherd_interpreter_frames_unnamed_total",
-                "Interpreter frames whose function could not be read as they arrived",
-                {labels(reason=why): n for why, n in engine.interpreters.unnamed.items()},
-            ),
-            gauge("flameherd_ticks_missed", "Ticks of busy CPUs that never fired", balance.missed),
             counter("flameherd_stacks_undefined_total", "Samples without a stack", self._undefined),
             counter(
                 "flameherd_samples_late_total",
                 "Samples that were unwound when their policy was gone: not exported",
                 self._late,
             ),
-            counter(
-                "flameherd_processes_unreadable_total",
-                "Processes that ended before their mappings were read, or that may not be read",
-                stats.gone,
-            ),
-            counter(
-                "flameherd_processes_refused_total",
-                "Times that a process's mappings found no room in the kernel's maps",
-                stats.no_room,
-            ),
-            counter(
-                "flameherd_samples_pod_unknown_total",
-                "Samples that were sent without a pod or a container's name: the cluster did not tell in time",
-                engine.assembler.unknown_pods,
-            ),
-            gauge("flameherd_processes", "Processes loaded", len(engine.processes)),
-            gauge("flameherd_executables", "Executables known", len(engine.executables)),
-            counter(
-                "flameherd_executables_unreadable_total",
-                "Executables that could not be read",
-                {labels(reason=why): n for why, n in engine.executables.unreadable.items()},
-            ),
-            counter(
-                "flameherd_worker_restarts_total", "Restarts of the worker", engine.worker.restarts
-            ),
-            counter(
-                "flameherd_tables_refused_total", "Unwind tables without room", engine.slabs.refused
-            ),
-            gauge(
-                "flameherd_table_bytes", "Bytes of unwind rows loaded", engine.slabs.bytes_used()
-            ),
-            gauge(
-                "flameherd_kernel_map_bytes",
-                "Kernel memory of all maps",
-                engine.sampler.loaded.map_bytes() + engine.slabs.kernel_bytes(),
-            ),
-            gauge(
-                "flameherd_ring_high_water_bytes", "Most that waited", engine.drain.ring_high_water
-            ),
-            counter("flameherd_process_events_lost_total", "Lost", engine.processes.lost_events),
             counter(
                 "flameherd_slot_samples_total",
                 "Samples of a policy",
@@ -453,18 +417,22 @@ class Service:
                 },
             ),
         ]
+        families += self._costs.families()
+        if self._reporter is not None:
+            families += self._reporter.families()
+        rates = self._costs.rates()
         self._families = [*families, *self._source.families()]
         self._status = {
             "configVersion": self._config.version,
-            "configError": self._source.error,
-            **self._source.status(),
+            **self._told(),
             "startedUnixSeconds": self._started,
             "intervalSeconds": self._interval_s,
             "ticks": {"due": balance.due, "idle": balance.idle, "seen": balance.seen},
             "counters": {name.name: counts[name] for name in (*Outcome, *Counter)},
             "policies": {
                 name: {
-                    "frequencyHz": slot.frequency_hz,
+                    "frequencyHz": rates[name][0],
+                    "budget": rates[name][1],
                     "clippedBy": list(slot.policy.clipped_by),
                     "endpoint": slot.policy.endpoint,
                     "samples": meters[name].samples,

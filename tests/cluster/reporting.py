@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from flameherd_agent.status.push import Outcome, Pusher
+from flameherd_agent.status.push import Pusher
+from flameherd_agent.status.reporter import Outcome
 from flameherd_operator.settings import STATUS_SERVICE, STATUS_TRUST, TRUST_KEY
 from flameherd_policy.report import AUDIENCE, PolicyDelta, StatusDelta, write_report
 

@@ -11,8 +11,8 @@ from flameherd_agent.errors import UsageError
 from flameherd_agent.kernel.sampler import SlotMeter
 from flameherd_agent.model import Location, Profile, ResourceProfiles, Sample
 from flameherd_agent.pipeline.export.exporter import EndpointStats
-from flameherd_agent.status.push import Outcome, Pusher
-from flameherd_agent.status.reporter import INTERVAL_S, Now, Reporter
+from flameherd_agent.status.push import Pusher
+from flameherd_agent.status.reporter import INTERVAL_S, Now, Outcome, Reporter
 from flameherd_agent.status.totals import Total, Totals
 from flameherd_agent.types import FrameType, Line, SlotId
 from flameherd_policy.report import BudgetState, ExportState, StatusDelta, read_report, write_report
@@ -99,7 +99,7 @@ class Fake:
         self.budget = BudgetState.KEPT
         self.pods = 1
         self.reporter = Reporter(
-            self,  # type: ignore[arg-type]
+            self,
             self.totals,
             self.now,
             lambda: self.time,

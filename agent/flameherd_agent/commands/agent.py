@@ -25,6 +25,8 @@ from flameherd_agent.service import ProfilesSink, Service
 log = Log(__name__)
 
 _LOCK_S: Final = 1.0
+STATUS_FOLDER: Final = Path("/var/run/flameherd/status")
+"""Where the DaemonSet has the token and the certificates for reports."""
 
 HELP: Final = "profile this machine by policies, until stopped"
 DESCRIPTION: Final = """\
@@ -53,6 +55,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--service-account", type=Path, default=DEFAULT_FOLDER, metavar="DIR",
         help=f"with --cluster: holds token and ca.crt (default: {DEFAULT_FOLDER})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--status-url", default="", metavar="URL",
+        help="with --cluster: tell flameherd-operator there how this node fares, as https://host[:port]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--status-folder", type=Path, default=STATUS_FOLDER, metavar="DIR",
+        help=f"holds token and ca.crt for it (default: {STATUS_FOLDER})",
     )  # fmt: skip
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]
@@ -119,6 +129,12 @@ def running(
                 raise UsageError(str(error)) from error
             engine = stack.enter_context(Engine(EngineOptions(cache=arguments.cache)))
         service = Service(engine, source, sink)
+        if account is not None and arguments.status_url:
+            from flameherd_agent.status.push import Pusher
+
+            pusher = Pusher(arguments.status_url, arguments.status_folder)
+            stack.callback(pusher.close)
+            service.report_to(pusher, view)
         server = ObserveServer(
             collect=service.collect,
             status=service.status,

@@ -29,6 +29,8 @@ class ActiveSlot:
     policy: PolicySlot
     labels: SlotLabels
     frequency_hz: int
+    cpus: float | None = None
+    """CPU budget; None = there is none."""
 
 
 class SlotNumbers:
@@ -62,6 +64,7 @@ def active_slots(config: AgentConfig, numbers: SlotNumbers) -> list[ActiveSlot]:
     """The config's policies by precedence, with ceilings applied once more."""
     order = config.in_order()
     assigned = numbers.assign(policy.name for policy in order)
+    budgets = {policy.name: config.ceilings.budget(policy.cpu_per_node) for policy in order}
     return [
         ActiveSlot(
             assigned[policy.name],
@@ -72,6 +75,7 @@ def active_slots(config: AgentConfig, numbers: SlotNumbers) -> list[ActiveSlot]:
                 config.ceilings.allowed_env(policy.attributes.env),
             ),
             min(policy.frequency_hz, config.ceilings.max_frequency_hz),
+            float(budget.value) if (budget := budgets[policy.name]) is not None else None,
         )
         for policy in order
         if policy.name in assigned

@@ -9,7 +9,6 @@ cost the operator more than the handshakes do.
 import http.client
 import ssl
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,22 +17,11 @@ import msgspec
 from flameherd_policy.report import MAX_ERROR, PATH, StatusDelta, write_report
 
 from flameherd_agent.errors import UsageError
+from flameherd_agent.status.reporter import Outcome
 
 TIMEOUT_S: Final = 15.0
 _MAX_ANSWER: Final = 4096
 _MAX_RETRY_S: Final = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a report."""
-
-    taken: bool
-    error: str = ""
-    retry_s: float = 0.0
-    """How long the operator asks us to wait."""
-    interval_s: float = 0.0
-    """How often it wants to hear of us."""
 
 
 class _Answer(msgspec.Struct, rename="camel"):

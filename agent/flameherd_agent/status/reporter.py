@@ -1,14 +1,14 @@
 """When to report, and what: the agent's totals as a report of the time since the last one that was
 taken.
 
-A report is due about once a minute, with jitter so that nodes do not speak in chorus, and a second
+A report is due about once a minute, with jitter so that nodes do not speak in chorus, and seconds
 after something flips (a pod is sampled, sending fails, the budget is reached, a configuration is
 carried out). Counts go on adding up until the operator has taken them.
 """
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -21,17 +21,41 @@ from flameherd_policy.report import (
 )
 
 from flameherd_agent import __version__
+from flameherd_agent.observe.logs import Log
+from flameherd_agent.observe.metrics import Family, counter, labels
 from flameherd_agent.pipeline.export.exporter import EndpointStats
-from flameherd_agent.status.push import Pusher
 from flameherd_agent.status.totals import Total, Totals
+
+log = Log(__name__)
 
 INTERVAL_S: Final = 60.0
 MAX_INTERVAL_S: Final = 600.0
 JITTER: Final = 0.1
-FLIP_S: Final = 1.0
+FLIP_S: Final = 2.0
+"""Flips are looked for this often: it takes half a millisecond with 30 policies."""
 _RETRY_S: Final = 5.0
 _RETRY_MOST_S: Final = 120.0
 _MAX_NOTICES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a report."""
+
+    taken: bool
+    error: str = ""
+    retry_s: float = 0.0
+    """How long the operator asks us to wait."""
+    interval_s: float = 0.0
+    """How often it wants to hear of us."""
+
+
+class Pusher(Protocol):
+    """Who sends (`push.Pusher`): one report at a time."""
+
+    def send(self, report: StatusDelta) -> None: ...
+
+    def outcome(self) -> Outcome | None: ...
 
 
 class Fares(Protocol):
@@ -42,6 +66,16 @@ class Fares(Protocol):
     containers_matched: int
     containers_profiled: int
     containers_overlapped: int
+
+
+class Node(Protocol):
+    """What the node knows of pods and configuration (`cluster.node.NodeView`)."""
+
+    def coverage(self) -> Mapping[str, Fares]: ...
+
+    def versions(self) -> Mapping[str, str]: ...
+
+    def problems(self) -> Iterator[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +154,24 @@ class Reporter:
             self.taken += 1
             self.error = ""
             return
+        log.once("refused", "the operator has not taken a report", error=outcome.error)
         self.failed += 1
         self._failures += 1
         self.error = outcome.error
         wait = min(_RETRY_MOST_S, _RETRY_S * 2 ** min(self._failures - 1, 8))
         self._not_before = now + max(outcome.retry_s, self._jittered(wait))
         self._due = now  # as soon as it may
+
+    def families(self) -> list[Family]:
+        """Metrics."""
+        counts = {"taken": self.taken, "failed": self.failed}
+        return [
+            counter(
+                "flameherd_status_reports_total",
+                "Reports to the operator by what became of them; what failed is told again",
+                {labels(outcome=what): count for what, count in counts.items()},
+            )
+        ]
 
     @staticmethod
     def _jittered(seconds: float) -> float:

@@ -66,10 +66,15 @@ class Totals:
             self._slots[policy] = (slot, meter)
         self.by_policy.setdefault(policy, Total())
 
+    def carried_out(self, kept: Iterable[str]) -> None:
+        """Only these have a slot now: what others' former slots count is somebody else's."""
+        names = set(kept)
+        self._slots = {name: slot for name, slot in self._slots.items() if name in names}
+
     def forget(self, kept: Iterable[str]) -> None:
         """Drop all policies but these."""
         names = set(kept)
-        self._slots = {name: slot for name, slot in self._slots.items() if name in names}
+        self.carried_out(names)
         self.by_policy = {name: total for name, total in self.by_policy.items() if name in names}
 
     def interval(
