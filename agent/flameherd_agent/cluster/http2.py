@@ -180,7 +180,8 @@ class Connection:
             elif isinstance(event, h2.events.DataReceived):
                 stream = event.stream_id or 0
                 self._h2.acknowledge_received_data(event.flow_controlled_length or 0, stream)
-                yield Received(stream, event.data or b"")
+                if event.data:
+                    yield Received(stream, event.data)
             elif isinstance(event, h2.events.StreamEnded):
                 yield Ended(event.stream_id or 0)
             elif isinstance(event, h2.events.StreamReset):
