@@ -47,6 +47,9 @@ enum fh_limit {
     FH_INTERPRETER_BYTES = 512,     /* of scratch space for an interpreter's program */
     FH_CPYTHON_FRAME_BYTES = 128,   /* head of a frame that is read at once */
     FH_CPYTHON_CODE_BYTES = 128,    /* part of a code object that is read at once */
+    FH_V8_OBJECT_BYTES = 128,       /* head of a V8 heap object that is read at once */
+    FH_V8_MAX_BYTECODE = 1 << 28,   /* bytecode offsets are below */
+    FH_V8_MOST_MARKER = 512,        /* types of frames, doubled, are below */
     FH_HOTSPOT_HEAPS = 4,           /* heaps of a HotSpot's code cache */
     FH_HOTSPOT_REGIONS = 256,       /* stretches of its interpreter's code with rules of their own */
     FH_HOTSPOT_BLOB_BYTES = 128,    /* head of a code blob that is read at once */
@@ -100,6 +103,7 @@ enum fh_program {
     FH_PROGRAM_COLD = 2,
     FH_PROGRAM_CPYTHON = 3, /* native frames and CPython's: loaded once a process runs CPython */
     FH_PROGRAM_HOTSPOT = 4, /* likewise for HotSpot */
+    FH_PROGRAM_V8 = 5,      /* likewise for V8 */
 };
 
 /* One frame is one 64-bit word, or more for some kinds. User frames: kind in bits 60-63, for native frames
@@ -108,13 +112,15 @@ enum fh_program {
  * frame), then a word of its own: fh_cpython_tag() of the code object in bits 32-63, and where it is in the
  * bytecode in bits 0-31, in the units of its version. HotSpot frames: an address in bits 0-55 whose lowest
  * bits say of what (enum fh_hotspot_frame), then a word with fh_hotspot_tag() in bits 32-63 and the position
- * in bits 0-31. Kernel frames are plain kernel addresses, told apart by their place (the first kernel_count
- * words). */
+ * in bits 0-31. V8 frames: enum fh_v8_frame in bits 48-55, the function in
+ * bits 0-47, then a word with a tag in bits 32-63 and the position in bits 0-31. Kernel frames are plain
+ * kernel addresses, told apart by their place (the first kernel_count words). */
 enum fh_frame_kind {
     FH_FRAME_NATIVE = 1,  /* executable id, address in the file */
     FH_FRAME_RAW = 2,     /* virtual address outside every known file: JIT code, anonymous memory */
     FH_FRAME_CPYTHON = 3, /* code object; a second word follows */
     FH_FRAME_HOTSPOT = 4, /* method, compiled method or stub; a second word follows */
+    FH_FRAME_V8 = 5,      /* a function of V8's; a second word follows */
 };
 
 /* Of what a HotSpot frame's address is, in its two lowest bits; and what its position counts. */
@@ -401,6 +407,32 @@ struct fh_hotspot_layout {
     u32 regions;
     u32 reserved;
     struct fh_hotspot_region region[FH_HOTSPOT_REGIONS]; /* sorted */
+};
+
+/* What the words of a V8 frame say. */
+enum fh_v8_frame {
+    FH_V8_FRAME_NONE = 0,     /* no such frame */
+    FH_V8_FRAME_BYTECODE = 1, /* SharedFunctionInfo, tagged; position: bytecode offset as in frames */
+    FH_V8_FRAME_COMPILED = 2, /* SharedFunctionInfo, tagged; position: lower half of the program counter */
+    FH_V8_FRAME_BUILTIN = 3,  /* SharedFunctionInfo of a function that is part of V8; no position */
+    FH_V8_FRAME_NOWHERE = 4,  /* SharedFunctionInfo; where in it is not known */
+};
+
+/* Where a V8 of one version has what. Offsets in bytes, from the object's start. Array `fh_v8_layouts`,
+ * written by the agent before a process refers to it, never changed. */
+struct fh_v8_layout {
+    u32 function_bytes;  /* how much of a JSFunction to read */
+    u32 function_shared; /* its SharedFunctionInfo */
+    u32 shared_bytes;    /* how much of a SharedFunctionInfo to read */
+    u32 shared_data;     /* bytecode, code, or a small number: a builtin's */
+    u32 shared_script;
+    u32 shared_numbers; /* 8 bytes: length, parameter count, function token offset, more */
+    u32 shared_flags;   /* 4 bytes, and 4 of the function's number in its script */
+    u32 script_bytes;   /* how much of a Script to read */
+    u32 script_id;
+    u32 map_type;      /* instance type in a Map */
+    u32 bytecode_type; /* instance type of bytecode arrays */
+    u32 bytecode_data; /* the first bytecode in a bytecode array */
 };
 
 /* User registers, as much as unwinding needs. DWARF numbers: rax 0, rbx 3, rdi 5, rbp 6, rsp 7, r10 10,

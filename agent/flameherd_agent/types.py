@@ -42,6 +42,7 @@ class FrameType(StrEnum):
     GO = "go"
     CPYTHON = "cpython"
     JVM = "jvm"
+    V8JS = "v8js"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from flameherd_agent.kernel.abi import FrameKind
 
-TWO_WORDS: Final = frozenset((FrameKind.CPYTHON, FrameKind.HOTSPOT))
+TWO_WORDS: Final = frozenset((FrameKind.CPYTHON, FrameKind.HOTSPOT, FrameKind.V8))
 _KIND_SHIFT: Final = 60
 ADDRESS_MASK: Final = (1 << 56) - 1
 

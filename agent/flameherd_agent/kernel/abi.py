@@ -34,6 +34,9 @@ class Limit(IntEnum):
     INTERPRETER_BYTES = 512
     CPYTHON_FRAME_BYTES = 128
     CPYTHON_CODE_BYTES = 128
+    V8_OBJECT_BYTES = 128
+    V8_MAX_BYTECODE = 268435456
+    V8_MOST_MARKER = 512
     HOTSPOT_HEAPS = 4
     HOTSPOT_REGIONS = 256
     HOTSPOT_BLOB_BYTES = 128
@@ -53,6 +56,7 @@ class Program(IntEnum):
     COLD = 2
     CPYTHON = 3
     HOTSPOT = 4
+    V8 = 5
 
 
 class FrameKind(IntEnum):
@@ -60,6 +64,7 @@ class FrameKind(IntEnum):
     RAW = 2
     CPYTHON = 3
     HOTSPOT = 4
+    V8 = 5
 
 
 class HotspotFrame(IntEnum):
@@ -161,6 +166,14 @@ class HotspotRule(IntEnum):
     LEFT_R13 = 6
     LEFT_JUMP = 7
     LEFT_BELOW = 8
+
+
+class V8Frame(IntEnum):
+    NONE = 0
+    BYTECODE = 1
+    COMPILED = 2
+    BUILTIN = 3
+    NOWHERE = 4
 
 
 Slot: Final = np.dtype(
@@ -304,6 +317,15 @@ HotspotLayout: Final = np.dtype(
         "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", (HotspotHeap, (4,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", (HotspotRegion, (256,))],
         "offsets": [0, 8, 16, 24, 32, 40, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 220, 224, 228, 232, 236, 240, 244, 248, 252, 256, 260, 264, 268, 272],
         "itemsize": 2320,
+    }
+)
+
+V8Layout: Final = np.dtype(
+    {
+        "names": ["function_bytes", "function_shared", "shared_bytes", "shared_data", "shared_script", "shared_numbers", "shared_flags", "script_bytes", "script_id", "map_type", "bytecode_type", "bytecode_data"],
+        "formats": ["<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44],
+        "itemsize": 48,
     }
 )
 
