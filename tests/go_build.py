@@ -26,11 +26,14 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flameherd"
 
 
-def go_binary(name: str, source: Path, *, settings: str = "", timeout_s: int = 2100) -> Path:
+def go_binary(
+    name: str, source: Path, *, package: str = ".", settings: str = "", timeout_s: int = 2700
+) -> Path:
     """The built program of folder `source`, by the name `name`.
 
-    `settings` go to the linker (`-X package.variable=value`). Raises `RuntimeError` with the
-    build's output.
+    `package` is what is built when it is not the folder's own `main.go`: a program that its `go.mod`
+    pins as a tool. `settings` go to the linker (`-X package.variable=value`). Raises `RuntimeError`
+    with the build's output.
     """
     tool = go()
     if tool is None:
@@ -57,7 +60,7 @@ def go_binary(name: str, source: Path, *, settings: str = "", timeout_s: int = 2
                 build = ["nice", "-n", "5", tool, "build", "-mod=readonly", "-trimpath"]
                 linker = f"-ldflags=-s -w {settings}".rstrip()
                 result = subprocess.run(
-                    [*build, linker, "-o", str(part), "."],
+                    [*build, linker, "-o", str(part), package],
                     cwd=work,
                     env=env | {"GOFLAGS": "-buildvcs=false"},
                     capture_output=True,

@@ -8,7 +8,7 @@ say() { echo "setup: $*"; }
 packages=(python3 python3-venv python3-bpfcc)
 groups=(--no-dev --group page)
 if [ "$purpose" != run ]; then
-  packages+=(clang-format-14 gcc g++ make binutils libc6-dev runc qemu-system-x86 busybox-static cpio zstd xz-utils
+  packages+=(clang-format-14 gcc g++ make binutils libc6-dev runc buildah debootstrap iproute2 qemu-system-x86 busybox-static cpio zstd xz-utils
              chromium fonts-dejavu-core)
   groups=(--group page)
 fi

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.cluster.api import Api, Refused, eventually
-from tests.cluster.build import control_plane_binary
+from tests.cluster.build import kubernetes_binary
 from tests.cluster.control_plane import ControlPlane
 from tests.go_build import go
 
@@ -16,7 +16,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 _BUILD_S = 2400
-"""The first test of a run builds the control plane where it is not cached."""
+"""The first test of a run builds the cluster's programs where they are not cached."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     if go() is None:
         pytest.skip("needs Go to build a Kubernetes API server")
-    made = ControlPlane(control_plane_binary(), tmp_path_factory.mktemp("control-plane"))
+    made = ControlPlane(kubernetes_binary(), tmp_path_factory.mktemp("control-plane"))
     try:
         made.start()
         yield made
