@@ -17,6 +17,7 @@ from flameherd_policy.load import load_agent_config
 from flameherd_agent.errors import FlameherdError
 from flameherd_agent.observe.logs import Log
 from flameherd_agent.observe.metrics import Family
+from flameherd_agent.pipeline.endpoints import check_endpoints
 
 log = Log(__name__)
 
@@ -63,8 +64,15 @@ class Source(Protocol):
         ...
 
 
+def _load(path: Path) -> AgentConfig:
+    """Raises `PolicyError` or `UsageError`."""
+    config = load_agent_config(path)
+    check_endpoints(config)
+    return config
+
+
 class FileSource:
-    """Follows a file. Raises `PolicyError` when made if the file does not load."""
+    """Follows a file. Raises `PolicyError` or `UsageError` when made if the file does not load."""
 
     author: Final = Author.FILE
     cgroups: Mapping[int, str | None] = {}
@@ -73,7 +81,7 @@ class FileSource:
         self._path = path
         self._clock = clock
         self._stamp = self._read_stamp()
-        self.config = load_agent_config(path)
+        self.config = _load(path)
         self.error = ""
         self._check_at = clock() + _CHECK_S
 
@@ -96,7 +104,7 @@ class FileSource:
             return False
         self._stamp = stamp
         try:
-            self.config = load_agent_config(self._path)
+            self.config = _load(self._path)
         except (PolicyError, FlameherdError) as error:
             self.error = str(error)
             log.error("configuration refused: the one before stays in force", error=str(error))

@@ -11,12 +11,10 @@ them as they were, and ending it may wait for names.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from flameherd_policy.agent_config import AgentConfig, AgentEndpoint
-from flameherd_policy.endpoints import Source as Author
 
 from flameherd_agent.app import Engine
 from flameherd_agent.configuration import Source
@@ -29,7 +27,8 @@ from flameherd_agent.observe.logs import Log
 from flameherd_agent.observe.memory import give_back
 from flameherd_agent.observe.metrics import Family, counter, gauge, labels
 from flameherd_agent.observe.usage import usage_families
-from flameherd_agent.pipeline.export import Compression, EndpointConfig, Exporter, Protocol
+from flameherd_agent.pipeline.endpoints import endpoint_config
+from flameherd_agent.pipeline.export import Exporter
 from flameherd_agent.pipeline.slots import ActiveSlot, SlotNumbers, active_slots, select
 from flameherd_agent.status.costs import Costs
 from flameherd_agent.status.reporter import Node, Now, Pusher, Reporter
@@ -45,33 +44,16 @@ _GIVE_BACK_S: Final = 60.0
 """Memory that is held and not used is given back this often, and after each of the first two intervals."""
 _LATE_S: Final = 20.0
 """The end of an interval may wait 15 s for names."""
+QUEUES_BYTES: Final = 16 << 20
+"""Of what waits for all endpoints together: a node with many policies may have many dead endpoints."""
+_LEAST_QUEUE_BYTES: Final = 256 << 10
+_MOST_QUEUE_BYTES: Final = 8 << 20
 _WATCHED_INTERVAL_S: Final = 2.0
 _MISSED_SHARE: Final = 0.05
 """Of the ticks of busy CPUs in an interval: more that are missed are told of."""
 _MISSED_LEAST: Final = 20
 
 ProfilesSink = Callable[[list[ResourceProfiles]], None]
-
-
-def endpoint_config(
-    name: str, endpoint: AgentEndpoint, author: Author = Author.FILE
-) -> EndpointConfig:
-    """The exporter's view of a policy's endpoint. Raises UsageError for what cannot work."""
-    tls = endpoint.tls
-    return EndpointConfig(
-        name=name,
-        protocol=Protocol(endpoint.protocol.value.lower()),
-        url=endpoint.endpoint or "",
-        source=author,
-        path=Path(endpoint.path) if endpoint.path else None,
-        compression=Compression(endpoint.compression.value.lower()),
-        headers=tuple(sorted(endpoint.headers.items())),
-        headers_file=Path(endpoint.headers_file) if endpoint.headers_file else None,
-        ca_file=Path(tls.ca_file) if tls and tls.ca_file else None,
-        cert_file=Path(tls.cert_file) if tls and tls.cert_file else None,
-        key_file=Path(tls.key_file) if tls and tls.key_file else None,
-        insecure_skip_verify=bool(tls and tls.insecure_skip_verify),
-    )
 
 
 def _used(config: AgentConfig) -> list[str]:
@@ -158,6 +140,7 @@ class Service:
             self._slots[policy.name] = active
             log.info("slot begins", policy=policy.name, hertz=active.frequency_hz)
         self._interval_s = self._shortest_interval()
+        self._share_memory()
 
     def _open_endpoint(self, name: str | None, config: AgentConfig) -> bool:
         """Whether there is one like this now. One that changed has to wait for the interval's end."""
@@ -201,6 +184,7 @@ class Service:
                 self._close(exporter)
         self._config, self._slots, self._exporters = config, slots, exporters
         self._interval_s = self._shortest_interval()
+        self._share_memory()
         self._select()
         if not slots:
             self._engine.rest()
@@ -233,6 +217,12 @@ class Service:
             else:
                 result[name] = self._exporter(name, endpoint)
         return result
+
+    def _share_memory(self) -> None:
+        """Every endpoint's queue gets its part."""
+        share = QUEUES_BYTES // max(1, len(self._exporters))
+        for _, exporter in self._exporters.values():
+            exporter.limit(min(_MOST_QUEUE_BYTES, max(_LEAST_QUEUE_BYTES, share)))
 
     def _shortest_interval(self) -> float:
         """Seconds between drains: the shortest that an endpoint wants, and before the count maps could fill."""

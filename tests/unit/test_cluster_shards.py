@@ -140,6 +140,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"endpoint": HERE, "headersFile": "/etc/shadow"}, "/etc/shadow"),
     ({"endpoint": HERE, "headersFile": f"{EXPORT_PATH}/../x"}, "not in"),
     ({"endpoint": "https://c.obs.svc", "tls": {"caFile": "/ca.crt"}}, "/ca.crt"),
+    ({"endpoint": "https://c.obs.svc", "tls": {"insecureSkipVerify": True}}, "gRPC always verif"),
 ]
 
 

@@ -152,6 +152,19 @@ def test_a_dead_endpoint_keeps_to_the_bound_and_drops_the_oldest(bound: str) -> 
         assert str(n).encode() in message
 
 
+def test_a_bound_that_is_lowered_holds_from_the_next_batch_on() -> None:
+    exporter = Exporter(config(), Steered(fail))
+    for n in range(5):
+        exporter.submit(numbered(n))
+    whole = exporter.stats().queued_bytes
+    exporter.limit(whole // 2)
+    exporter.submit(numbered(5))
+    stats = exporter.stats()
+    assert stats.queued_bytes <= whole // 2
+    assert stats.dropped_batches["queue_full"] >= 3
+    exporter.close(timeout_s=0.1)
+
+
 def test_a_batch_under_way_is_not_dropped_for_newer_ones() -> None:
     release = threading.Event()
 

@@ -33,6 +33,8 @@ from flameherd_policy.endpoints import Source, check_endpoint
 from flameherd_policy.errors import PolicyError
 
 from flameherd_agent.cluster.objects import ConfigMap
+from flameherd_agent.errors import UsageError
+from flameherd_agent.pipeline.endpoints import endpoint_config
 
 SHARD_COUNT: Final = 16
 SHARD_KEY: Final = "config.json.z"
@@ -113,7 +115,9 @@ class Shard:
             wrong = refused(policy, endpoint, self.ceilings)
             if wrong is not None:
                 raise ValueError(wrong)
-        except (ValueError, PolicyError) as error:
+            if endpoint is not None:
+                endpoint_config(name, endpoint, Source.CR)
+        except (ValueError, PolicyError, UsageError) as error:
             self._problem(f"policy {name} is left out: {error}")
             return None
         hertz = min(policy.frequency_hz, self.ceilings.max_frequency_hz)

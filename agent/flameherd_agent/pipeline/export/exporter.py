@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flameherd_agent.model import ResourceProfiles
@@ -139,6 +139,12 @@ class Exporter:
                 )
                 self._thread.start()
             self._wake.notify_all()
+
+    def limit(self, queue_bytes: int) -> None:
+        """From the next batch on, so much may wait."""
+        with self._wake:
+            if queue_bytes != self.config.queue_bytes:
+                self.config = replace(self.config, queue_bytes=queue_bytes)
 
     def stats(self) -> EndpointStats:
         """A consistent snapshot."""
