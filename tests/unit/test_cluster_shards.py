@@ -4,6 +4,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +120,33 @@ def test_fields_of_a_later_version_are_ignored_and_told() -> None:
     shard = read_shard(packed(later))
     assert merge([shard], {"shop"}).policies[0].frequency_hz == 5
     assert any("moons" in text for text in shard.problems)
+
+
+VERSIONS = Path(__file__).with_name("agent_configs")
+
+
+@pytest.mark.parametrize(
+    ("file", "ignored"),
+    [
+        (
+            "newer.json",
+            ["offCPU", "nodeZones", "jobLabels", "proxy", "maxOffCPUEvents", "captures"],
+        ),
+        ("older.json", []),
+    ],
+)
+def test_one_version_up_and_down(file: str, ignored: list[str]) -> None:
+    """As an operator writes it that knows more fields, and one that knows no budgets yet."""
+    shard = read_shard(packed(json.loads((VERSIONS / file).read_text())))
+    config = merge([shard], {"shop"})
+    (policy,) = config.policies
+    assert (policy.name, policy.frequency_hz, policy.cpu_per_node) == ("shop/p", 49, None)
+    assert policy.selector.pod_selector.matches({"app": "web"})
+    assert not policy.selector.pod_selector.matches({})
+    assert config.endpoints["shop/p"].endpoint == HERE
+    told = " ".join(shard.problems)
+    assert [name for name in ignored if name in told] == ignored
+    assert bool(told) == bool(ignored)
 
 
 def test_ceilings_hold_again() -> None:

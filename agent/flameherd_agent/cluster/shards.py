@@ -180,12 +180,17 @@ def read_shard(seen: ConfigMap) -> Shard:
         raise ValueError(f"{SHARD_KEY} is cut, or longer than {MAX_SHARD_BYTES >> 20} MiB")
     try:
         document = msgspec.json.decode(text, type=_Document)
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         ceilings, unknown = decode(Ceilings, msgspec.json.decode(document.ceilings), lenient=True)
     except (msgspec.MsgspecError, PolicyError) as error:
         raise ValueError(f"{SHARD_KEY} is not an AgentConfig: {error}") from error
     if (document.api_version, document.kind) != (API_VERSION, AgentConfig.__name__):
         raise ValueError(f"{SHARD_KEY} is of {document.api_version} {document.kind}")
     shard = Shard(document.version, {}, document.endpoints, ceilings)
+    known = {field.encode_name for field in msgspec.structs.fields(_Document)}
+    later = sorted(set(fields) - known)
+    if later:
+        shard._problem(f"fields of a later version are ignored: {', '.join(later)[:300]}")
     if unknown:
         shard._problem(f"ceilings: fields of a later version are ignored: {', '.join(unknown)}")
     for raw in document.policies[:MAX_SLOTS]:
