@@ -282,9 +282,21 @@ def test_doctor_finds_what_is_broken(plugin: Plugin, cluster: Operator, api: Api
             found.setdefault(one["check"], []).append(one)
         return found
 
-    # No Deployment, no backend and no agent run here, and the namespaces have no labels.
+    # No Deployment and no backend are here, and the namespaces have no labels.
     eventually(lambda: cluster.configs(), "every shard")
+    assert [one["message"] for one in checks(1)["agents"] if one["level"] == "FAIL"] == [
+        "no node runs an agent"
+    ]
+    daemonset = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/flameherd-agent-default/status"
+    counts = {"currentNumberScheduled": 2, "numberMisscheduled": 0, "desiredNumberScheduled": 2}
+    api.merge(daemonset, {"status": counts | {"numberReady": 0}})
+    pool = f"{GROUP}/agentpools/default"
+    cluster.waits_for(pool, "Ready", "False", "Rolling")
+    assert any("0 of 2 nodes" in one["message"] for one in checks(1)["agents"])
+    api.merge(daemonset, {"status": counts | {"numberReady": 2}})
+    plugin.run("doctor", "--wait", "2m")
     found = checks(0)
+    assert found["agents"][0]["message"] == "pool default: 2 of 2 agents sample"
     assert [one["level"] for one in found["kinds"]] == ["ok"] * 3
     assert [one["level"] for one in found["rights"]] == ["ok"]
     assert found["configuration"][0]["message"] == "16 shards tell agents of 2 policies"

@@ -1,6 +1,7 @@
 """`kubectl flameherd`."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -62,7 +63,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """0; 1 if something is wrong in the cluster; 2 if the question could not be answered."""
     chosen = parser().parse_args(arguments)
     try:
-        answer: Answer = COMMANDS[chosen.command].run(Cluster(_reader(chosen)), chosen)
+        with contextlib.closing(_reader(chosen)) as reader:
+            answer: Answer = COMMANDS[chosen.command].run(Cluster(reader), chosen)
     except (ApiFailure, PolicyError) as error:
         sys.stderr.write(f"kubectl flameherd {chosen.command}: {error}\n")
         return 2

@@ -117,7 +117,7 @@ class Cluster:
         except ApiFailure as error:
             if error.code == 404:
                 said = f"{error}: is Flameherd installed? `kubectl flameherd doctor` tells"
-                raise ApiFailure(0, f"list {KINDS[kind].plural}", said) from error
+                raise ApiFailure(404, f"list {KINDS[kind].plural}", said) from error
             raise
 
     def permitted(self, kind: str, meaning: str) -> list[Existing] | None:

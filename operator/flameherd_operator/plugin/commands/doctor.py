@@ -1,14 +1,18 @@
 """Whether Flameherd works in this cluster, and how to mend what does not.
 
   kubectl flameherd doctor
+  kubectl flameherd doctor --wait 5m     after an installation: until nothing is broken
 
 Looks at the kinds, the operator and its Lease, its rights and the agents', their configuration, the
 agents, the nodes that cannot run one, and the policies. Exit status 1 if something is broken.
 """
 
 import argparse
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
+
+from flameherd_policy.durations import Duration
 
 from flameherd_operator.errors import ApiFailure
 from flameherd_operator.plugin.cluster import Cluster
@@ -32,6 +36,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("nodes", nodes.nodes),
     ("policies", working.policies),
 )
+_AGAIN_S: Final = 2.0
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
@@ -40,10 +45,27 @@ def add(parser: argparse.ArgumentParser) -> None:
     found = "default: as the chart has bound it"
     parser.add_argument("--operator-namespace", default="", metavar="NAME", help=found)
     parser.add_argument("--agents-namespace", default="", metavar="NAME", help=found)
+    parser.add_argument(
+        "--wait",
+        type=Duration.parse,
+        default=Duration.parse("0s"),
+        metavar="DURATION",
+        help="look again for so long while something is broken, such as 5m",
+    )
 
 
 def run(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
     """Raises `ApiFailure` if the API server does not answer at all."""
+    until = time.monotonic() + arguments.wait.seconds
+    while True:
+        cluster.notes.clear()
+        answer = _look(cluster, arguments)
+        if not answer.exit_code or time.monotonic() >= until:
+            return answer
+        time.sleep(_AGAIN_S)
+
+
+def _look(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
     cluster.reader.get("/version")
     defaults = Settings()
     places = Places(
@@ -73,9 +95,12 @@ def _run(check: Check, cluster: Cluster, places: Places) -> Iterator[Finding]:
     try:
         yield from check(cluster, places)
     except ApiFailure as error:
-        if error.code != 403:
+        if error.code == 404:
+            yield Finding(Level.FAIL, str(error))
+        elif error.code == 403:
+            yield Finding(Level.UNKNOWN, f"you may not look: {error}")
+        else:
             raise
-        yield Finding(Level.UNKNOWN, f"you may not look: {error}")
 
 
 def _bound(cluster: Cluster, name: str, default: str) -> str:

@@ -64,6 +64,11 @@ def agents(cluster: Cluster, places: Places) -> Iterator[Finding]:
             "there is no AgentPool",
             "the operator makes `default`: agents.pool.create in the chart's values",
         )
+    elif not sum(pool.status.nodes.desired for pool in pools if pool.status.nodes is not None):
+        yield fail(
+            "no node runs an agent",
+            "compare nodeSelector and tolerations of the AgentPools with the nodes",
+        )
     for pool in pools:
         state, message = pool.state()
         nodes = pool.status.nodes
@@ -77,7 +82,7 @@ def agents(cluster: Cluster, places: Places) -> Iterator[Finding]:
             yield fail(f"{name}: {state}: {message}", described)
         elif not nodes.desired:
             yield warn(
-                f"{name}: no node runs an agent",
+                f"{name}: it selects no node",
                 "compare its nodeSelector and tolerations with the nodes",
             )
         else:
