@@ -44,6 +44,8 @@ class JavaFrame:
     line: int
     native_before: int
     """Native frames between it and the Java frame that is nearer to the root, or the root."""
+    ahead: bool = False
+    """Inlined into the compiled code that the leaf is in: what that is on the way to, if the JVM notes no more."""
 
 
 @cache
@@ -106,6 +108,7 @@ def java_frames(stack: Sequence[Location]) -> list[JavaFrame]:
     """Root first."""
     found: list[JavaFrame] = []
     native = 0
+    leaf = next((location for location in stack if location.kind is not FrameType.KERNEL), None)
     for location in reversed(stack):
         if location.kind is FrameType.NATIVE:
             native += 1
@@ -117,7 +120,8 @@ def java_frames(stack: Sequence[Location]) -> list[JavaFrame]:
         for line in reversed(location.lines):
             if "." not in line.function or " " in line.function:
                 continue  # a stub
-            found.append(JavaFrame(line.function, line.file, line.line, native))
+            ahead = location is leaf and line is not location.lines[-1]
+            found.append(JavaFrame(line.function, line.file, line.line, native, ahead))
             native = 0
     return found
 
@@ -126,8 +130,11 @@ def _is_own(frame: JavaFrame) -> bool:
     return frame.name.rpartition(".")[0] in own_classes() or "$$Lambda" in frame.name
 
 
-def wrong(program: str, sample: Sample) -> tuple[str, bool]:
-    """(why a sample is wrong or "", whether it reached the end of a chain)."""
+def wrong(program: str, sample: Sample, noted: bool = True) -> tuple[str, bool]:
+    """(why a sample is wrong or "", whether it reached the end of a chain).
+
+    `noted`: the JVM notes the methods at every instruction, so that inlined ones are exact at the leaf too.
+    """
     if sample.truncated:
         return "truncated", False
     frames = java_frames(sample.stack)
@@ -136,6 +143,8 @@ def wrong(program: str, sample: Sample) -> tuple[str, bool]:
     best = ("no chain", -1, False)
     for chain in chains(program):
         why, reached, full = _match(chain, frames)
+        if why and not noted and frames[reached].ahead:
+            why = ""
         if (not why, reached, full) > (not best[0], best[1], best[2]):
             best = (why, reached, full)
     return best[0], best[2]
@@ -191,7 +200,7 @@ class Verdict:
         return "\n".join(lines)
 
 
-def judge(program: str, samples: Iterable[Sample]) -> Verdict:
+def judge(program: str, samples: Iterable[Sample], noted: bool = True) -> Verdict:
     """Judge a program's samples, but for those of threads that never showed one of its methods."""
     verdict = Verdict()
     by_thread: dict[int, list[Sample]] = {}
@@ -204,7 +213,7 @@ def judge(program: str, samples: Iterable[Sample]) -> Verdict:
             continue
         verdict.threads.add(thread)
         for sample in found:
-            why, full = wrong(program, sample)
+            why, full = wrong(program, sample, noted)
             verdict.samples += sample.value
             verdict.right += sample.value * (not why)
             verdict.full += sample.value * full

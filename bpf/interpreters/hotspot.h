@@ -24,6 +24,7 @@
 #define FH_HOTSPOT_NAME_NMETHOD 0x00646f6874656d6eULL  /* "nmethod" */
 #define FH_HOTSPOT_NAME_NATIVE 0x6e2065766974616eULL   /* "native nmethod" */
 #define FH_HOTSPOT_NAME_ROUTINES 0x74756f5262757453ULL /* "StubRoutines (…)" */
+#define FH_HOTSPOT_NAME_ADAPTERS 0x204932432f433249ULL /* "I2C/C2I adapters" */
 
 enum fh_hotspot_phase {
     FH_HOTSPOT_BEGIN = 0,
@@ -38,7 +39,11 @@ enum fh_hotspot_way {
     FH_HOTSPOT_FIXED = 2,    /* a whole frame of the blob's size */
     FH_HOTSPOT_UNSAVED = 3,  /* the same, but rbp is not saved yet */
     FH_HOTSPOT_BY_RBP = 4,   /* rbp leads to a frame */
-    FH_HOTSPOT_WAY_TORN = 5, /* makes no sense */
+    FH_HOTSPOT_MOVING = 5,   /* FIXED, one word is pushed on top */
+    FH_HOTSPOT_IN_RAX = 6,   /* return address in rax, caller's sp in r13 */
+    FH_HOTSPOT_POPPED = 7,   /* return address in rax, caller's sp is sp */
+    FH_HOTSPOT_CALLING = 8,  /* AT_SP, in the caller's own code: a jump to the callee */
+    FH_HOTSPOT_WAY_TORN = 9, /* makes no sense */
 };
 
 /* In fh_scratch.interpreter. */
@@ -244,7 +249,7 @@ static __always_inline int fh_hotspot_interpreted(const struct fh_hotspot_layout
 
 /* How a leaf is left, by the instructions at its pc (opcodes: Intel SDM volume 2). `otherwise`: if they do
  * not tell; `complete`: the frame is made, so that they are no prologue. */
-static __always_inline u32 fh_hotspot_leaf_way(u64 pc, int complete, u32 otherwise) {
+static __always_inline u32 fh_hotspot_leaf_way(u64 pc, int complete, int adapter, u32 otherwise) {
     u64 text[3] = {}; /* FH_HOTSPOT_BEHIND bytes before pc, then those from pc on */
     u64 before, here, next;
     if (fh_read_user(text, sizeof(text), pc - FH_HOTSPOT_BEHIND))
@@ -282,8 +287,26 @@ static __always_inline u32 fh_hotspot_leaf_way(u64 pc, int complete, u32 otherwi
         return FH_HOTSPOT_AT_SP;
     if ((here & 0xffff) == 0xba49 && ((next >> 16) & 0xffffffff) == 0xc3028541) /* mov r10, n */
         return FH_HOTSPOT_AT_SP;
-    if (complete)
+    if (adapter) {
+        /* and rsp, -16; push rax; sub rsp, n; mov [rsp], rax */
+        if ((here & 0xffffffff) == 0xf0e48348 || (here & 0xff) == 0x50 || (here & 0xfdffff) == 0xec8148 ||
+            (here & 0xffffffff) == 0x24048948)
+            return FH_HOTSPOT_IN_RAX;
+        if ((before >> 56) == 0x58 && (here & 0xffffff) == 0xec8b4c) /* pop rax; mov r13, rsp */
+            return FH_HOTSPOT_POPPED;
+        return FH_HOTSPOT_AT_SP;
+    }
+    /* mov rbx, Method; jmp: to the interpreter, by way of the caller's own code */
+    if ((here & 0xffff) == 0xbb48 && ((next >> 16) & 0xff) == 0xe9)
+        return FH_HOTSPOT_CALLING;
+    if (complete) {
+        /* Moves in memory: push [rsp + m]; pop [rsp + n]. Flags: pushf; and [rsp], n; popf */
+        if ((here & 0xffffff) == 0x24448f || (here & 0xffffff) == 0x24848f ||
+            (here & 0xffffffff) == 0x24448f48 || (here & 0xffffffff) == 0x24848f48 ||
+            (here & 0xffffffff) == 0x24248148 || (here & 0xff) == 0x9d)
+            return FH_HOTSPOT_MOVING;
         return otherwise;
+    }
     /* mov [rsp + n], rbp behind sub rsp, m */
     if ((here & 0xffffffff) == 0x246c8948 || (here & 0xffffffff) == 0x24ac8948)
         return FH_HOTSPOT_UNSAVED;
@@ -312,10 +335,11 @@ static __always_inline int fh_hotspot_compiled(const struct fh_hotspot_layout *l
             s64 complete = (s32)fh_hotspot_u32(p->head, l->blob_complete);
             if (l->blob_complete_bits == 16)
                 complete = (s16)fh_hotspot_u16(p->head, l->blob_complete);
-            way = fh_hotspot_leaf_way(pc, complete >= 0 && (s64)(pc - p->code) >= complete, way);
+            way = fh_hotspot_leaf_way(pc, complete >= 0 && (s64)(pc - p->code) >= complete, 0, way);
         } else {
             int routine = p->name == FH_HOTSPOT_NAME_ROUTINES;
-            way = fh_hotspot_leaf_way(pc, 1, routine ? FH_HOTSPOT_BY_RBP : FH_HOTSPOT_AT_SP);
+            way = fh_hotspot_leaf_way(pc, 1, p->name == FH_HOTSPOT_NAME_ADAPTERS,
+                                      routine ? FH_HOTSPOT_BY_RBP : FH_HOTSPOT_AT_SP);
         }
     }
     if (compiled) {
@@ -336,20 +360,29 @@ static __always_inline int fh_hotspot_compiled(const struct fh_hotspot_layout *l
         p->second |= 1;
     }
     cfa = u->r.sp + 8 * words;
-    if (way == FH_HOTSPOT_AT_SP)
-        cfa = u->r.sp + 8;
+    if (way == FH_HOTSPOT_MOVING)
+        cfa += 8;
     else if (way == FH_HOTSPOT_SAVED)
         cfa = u->r.sp + 16;
     else if (way == FH_HOTSPOT_BY_RBP)
         cfa = u->r.fp + 16;
+    else if (way != FH_HOTSPOT_FIXED && way != FH_HOTSPOT_UNSAVED)
+        cfa = u->r.sp + 8;
     if (way == FH_HOTSPOT_WAY_TORN || cfa <= u->r.sp || fh_read_user(pair, sizeof(pair), cfa - 16))
         return -1;
-    if (way == FH_HOTSPOT_SAVED || way == FH_HOTSPOT_FIXED || way == FH_HOTSPOT_BY_RBP)
+    if (way == FH_HOTSPOT_SAVED || way == FH_HOTSPOT_FIXED || way == FH_HOTSPOT_MOVING ||
+        way == FH_HOTSPOT_BY_RBP)
         u->r.fp = pair[0];
-    /* Adapters to the interpreter make room for arguments, and keep the caller's sp in r13. */
-    if (u->exact && way == FH_HOTSPOT_AT_SP && !compiled && u->r.r13 - cfa < FH_HOTSPOT_MAX_ARGUMENTS)
-        cfa = u->r.r13;
+    if (way == FH_HOTSPOT_CALLING) {
+        p->first = 0;
+        p->end = 0;
+    } else if (way == FH_HOTSPOT_POPPED) {
+        cfa = u->r.sp;
+    } else if (u->exact && !compiled && (way == FH_HOTSPOT_AT_SP || way == FH_HOTSPOT_IN_RAX) &&
+               u->r.r13 - u->r.sp < FH_HOTSPOT_MAX_ARGUMENTS) {
+        cfa = u->r.r13; /* an adapter makes room for arguments */
+    }
+    u->r.pc = way == FH_HOTSPOT_POPPED || way == FH_HOTSPOT_IN_RAX ? u->r.rax : pair[1];
     u->r.sp = cfa;
-    u->r.pc = pair[1];
     return 0;
 }
