@@ -130,8 +130,11 @@ def frames_of(stack: Sequence[Location]) -> tuple[list[Frame], str]:
     return found, root
 
 
-def wrong(program: str, sample: Sample) -> tuple[str, bool]:
-    """(why a sample is wrong or "", whether it reached the end of a chain)."""
+def wrong(program: str, sample: Sample, by_line: bool = True) -> tuple[str, bool]:
+    """(why a sample is wrong or "", whether it reached the end of a chain).
+
+    Without `by_line` functions may be stopped anywhere in their lines.
+    """
     if sample.truncated:
         return "truncated", False
     frames, root = frames_of(sample.stack)
@@ -142,14 +145,17 @@ def wrong(program: str, sample: Sample) -> tuple[str, bool]:
         return "", False
     best = ("no chain", -1, False)
     for chain in chains(program):
-        why, reached, full = _match(chain, frames, functions(program))
+        why, reached, full = _match(chain, frames, functions(program), by_line)
         if (not why, reached, full) > (not best[0], best[1], best[2]):
             best = (why, reached, full)
     return best[0], best[2]
 
 
 def _match(
-    chain: Sequence[Call], frames: Sequence[Frame], known: dict[str, tuple[int, int]]
+    chain: Sequence[Call],
+    frames: Sequence[Frame],
+    known: dict[str, tuple[int, int]],
+    by_line: bool,
 ) -> tuple[str, int, bool]:
     """(why not or "", frames that fit, whether the chain's end was reached)."""
     step = count = 0
@@ -160,7 +166,7 @@ def _match(
             call = chain[step]
             fits = frame.library if call.name == "..." else frame.name == call.name
             fits &= call.name == "..." or frame.library != call.own or last
-            stopped = last or not call.lines or frame.line in call.lines
+            stopped = last or not by_line or not call.lines or frame.line in call.lines
             if fits and (stopped or count >= call.least) and count < call.most:
                 if stopped:
                     break

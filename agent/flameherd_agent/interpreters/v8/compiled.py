@@ -6,12 +6,15 @@ the Code says where its instructions begin and end.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 import numpy as np
 
 from flameherd_agent.interpreters.base import TornRead
-from flameherd_agent.interpreters.memory import MemoryGone
+from flameherd_agent.interpreters.memory import MAX_READ, MemoryGone
+from flameherd_agent.interpreters.v8.exits import Exit, Modes, safepoints_bytes
+from flameherd_agent.interpreters.v8.exits import positions as exit_positions
 from flameherd_agent.interpreters.v8.functions import (
     Function,
     Shared,
@@ -20,6 +23,7 @@ from flameherd_agent.interpreters.v8.functions import (
 )
 from flameherd_agent.interpreters.v8.heap import MAX_TABLE, Heap, is_pointer, smi
 from flameherd_agent.interpreters.v8.positions import (
+    Place,
     PositionTable,
     baseline_offsets,
     inlinings,
@@ -37,7 +41,11 @@ _MOST_DEPTH: Final = 64
 """Functions inlined into each other."""
 _MOST_LITERALS: Final = 1 << 14
 _DATA: Final = 16  # elements of a FixedArray
-_DEOPT_ENTRIES: Final = 16
+_MOST_DEOPT_ENTRIES: Final = 1 << 15
+_DEOPT_ENTRY: Final = 3
+"""Words for each exit; the first is the offset of its bytecode."""
+_MAGLEV: Final = 1
+"""Its kind of code comes after the baseline's."""
 _MOST_TRIED: Final = 256
 
 
@@ -79,14 +87,24 @@ class BaselineCode:
 class OptimizedCode:
     """Machine code of a function and of what was inlined into it."""
 
-    def __init__(self, heap: Heap, process: Process, start: int, deopt: int, table: bytes) -> None:
+    def __init__(
+        self,
+        heap: Heap,
+        process: Process,
+        start: int,
+        deopt: int,
+        table: bytes,
+        exits: list[tuple[int, Exit]],
+    ) -> None:
+        """`exits`: of code without a table of positions."""
         layout = heap.layout
-        entries = heap.elements(deopt, _DEOPT_ENTRIES)
+        entries = heap.elements(deopt, _MOST_DEOPT_ENTRIES)
         if len(entries) <= max(layout["deopt.positions"], layout["deopt.literals"]):
             raise TornRead(f"process {heap.memory.pid}: no deoptimization data at {deopt:#x}")
+        owner = _owner(heap, entries)
+        shared = {-1: owner}
         self._start = start
-        self._owner = _owner(heap, entries).identity
-        self._positions = PositionTable(table)
+        self._owner = owner.identity
         self._functions: dict[int, Function] = {}
         """By index among the literals."""
         self._inlinings = inlinings(heap.bytes_of(entries[layout["deopt.positions"]]))
@@ -94,7 +112,36 @@ class OptimizedCode:
         for index in {inlining.function for inlining in self._inlinings}:
             if 0 <= index < len(literals):
                 # Literals may be weak references, which end in 11.
-                self._functions[index] = Shared(heap, literals[index] & ~2).function(process)
+                shared[index] = Shared(heap, literals[index] & ~2)
+                self._functions[index] = shared[index].function(process)
+        self._positions = (
+            PositionTable.of(self._places(heap, entries, exits, shared))
+            if exits
+            else PositionTable(table)
+        )
+
+    def _places(
+        self,
+        heap: Heap,
+        entries: tuple[int, ...],
+        exits: list[tuple[int, Exit]],
+        shared: dict[int, Shared],
+    ) -> Iterator[tuple[int, Place]]:
+        """Positions of exits: by the bytecode at which each leads to the interpreter."""
+        first = heap.layout["deopt.first"]
+        tables: dict[int, PositionTable] = {}
+        for offset, leave in exits:
+            inlined = leave.inlined if 0 <= leave.inlined < len(self._inlinings) else -1
+            index = self._inlinings[inlined].function if inlined >= 0 else -1
+            at = first + _DEOPT_ENTRY * leave.number
+            if index not in shared or not first <= at < len(entries):
+                continue
+            if index not in tables:
+                bytecode = shared[index].bytecode()
+                tables[index] = (
+                    PositionTable(b"") if bytecode is None else positions_of(heap, bytecode)
+                )
+            yield offset, Place(tables[index].at(max(smi(entries[at]), 0)).offset, inlined)
 
     def belongs(self, shared: Shared) -> bool:
         return shared.identity == self._owner
@@ -205,12 +252,34 @@ def _code_at(heap: Heap, process: Process, at: int, pc: int) -> CompiledCode | N
 
 
 def _make(heap: Heap, process: Process, key: tuple[int, ...]) -> CompiledCode:
-    start, _, kind, deopt, positions = key
+    start, length, kind, deopt, positions = key
+    layout = heap.layout
     table = heap.bytes_of(positions) if is_pointer(positions) else b""
-    baseline = heap.layout["CodeKindBaseline"]
+    baseline = layout["CodeKindBaseline"]
     if kind > baseline:
-        return OptimizedCode(heap, process, start, deopt, table)
+        known = "maglev.jump" in layout.table and kind == baseline + _MAGLEV and not table
+        exits = _exits(heap, start, length) if known else []
+        return OptimizedCode(heap, process, start, deopt, table, exits)
     bytecode = bytecode_of(heap, deopt) if kind == baseline else None
     if bytecode is None:
         raise TornRead(f"process {heap.memory.pid}: {start:#x} is no function's code")
     return BaselineCode(heap, start, bytecode, table)
+
+
+def _exits(heap: Heap, start: int, length: int) -> list[tuple[int, Exit]]:
+    """Where Maglev's code may be left."""
+    layout = heap.layout
+    if length > MOST_CODE:
+        return []
+    at = start - layout["stream.header"] + layout["stream.relocation"]
+    relocation = heap.bytes_of(heap.memory.word(at))
+    # The table of safepoints is the first of the code's metadata, which lie behind the instructions.
+    size = safepoints_bytes(heap.memory.read(start + length, 16))
+    table = heap.memory.read(start + length, size) if 16 <= size <= MAX_TABLE else bytes(16)
+    code = b"".join(
+        heap.memory.read(start + part, min(MAX_READ, length - part))
+        for part in range(0, length, MAX_READ)
+    )
+    return exit_positions(
+        relocation, table, code, Modes(*(layout[f"maglev.{name}"] for name in Modes._fields))
+    )

@@ -6,7 +6,7 @@ src/objects/code.h (InliningPosition). The tables are untrusted: a damaged one e
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 _MOST_ENTRIES: Final = 1 << 18
@@ -36,7 +36,7 @@ class PositionTable:
 
     def __init__(self, table: bytes) -> None:
         self._offsets: list[int] = []
-        self._raw: list[int] = []
+        self._places: list[Place] = []
         code, position = -1, 0  # the first entry is often that of the function's entry
         numbers = _signed(table)
         for delta, step in zip(numbers, numbers, strict=False):
@@ -44,14 +44,23 @@ class PositionTable:
             code += delta if delta >= 0 else -delta - 1
             position += step
             self._offsets.append(code)
-            self._raw.append(position)
+            self._places.append(place(position))
             if len(self._offsets) >= _MOST_ENTRIES:
                 break
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[int, Place]]) -> "PositionTable":
+        """A table of known places."""
+        table = cls(b"")
+        for offset, found in entries:
+            table._offsets.append(offset)
+            table._places.append(found)
+        return table
 
     def at(self, offset: int) -> Place:
         """The position at an offset."""
         found = bisect_right(self._offsets, offset) - 1
-        return place(self._raw[found]) if found >= 0 else Place(-1, -1)
+        return self._places[found] if found >= 0 else Place(-1, -1)
 
 
 class Inlining(NamedTuple):
