@@ -70,6 +70,8 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     lowest_hz: int = 0
     """The lowest rate of such a node."""
     worst: tuple[WorstNode, ...] = ()
+    settling: bool = False
+    """The operator has just begun: nodes are still to report."""
     last: float = 0.0
     """When a node last reported; seconds since the epoch."""
 
@@ -100,6 +102,7 @@ def aggregate(
         found[name] = Reported(
             reporting=reporting,
             programmed=reporting - len(behind),
+            settling=snapshot.settling,
             last=last or overall,
             worst=_worst_nodes(snapshot, mine, behind, now),
             error=_error(snapshot, mine),

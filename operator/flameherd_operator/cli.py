@@ -7,6 +7,7 @@ import os
 import platform
 import secrets
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -144,7 +145,9 @@ async def operate(settings: Settings, kubeconfig: Path | None, liveness: str | N
     await lease.acquire()
     watches: Watches
     certificate = await _certificate(client, settings)
-    reporting = Reporting(Reports(), certificate.renew) if certificate is not None else None
+    reporting = (
+        Reporting(Reports(time.time()), certificate.renew) if certificate is not None else None
+    )
     reconciler = Reconciler(client, settings, lambda: watches.watched(), reporting)
     watches = Watches(settings, reconciler.poke)
     tasks = [

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 STALE_S: Final = 180.0
 FORGET_S: Final = 600.0
+SETTLE_S: Final = 90.0
+"""After its start the operator waits so long for every node before it says that one is silent."""
 MAX_NODES: Final = 20_000
 """Tokens name nodes that exist or existed: this bounds memory all the same."""
 
@@ -69,12 +71,17 @@ class Snapshot(msgspec.Struct, frozen=True):
     rows: NDArray[Any]
     errors: Mapping[tuple[int, int], str]
     """(index of a policy, index of a node) → why sending fails."""
+    settling: bool
+    """The operator has just begun: nodes are still to report."""
 
 
 class Reports:
-    """Written by the receiver's thread, read by the reconciler's."""
+    """Written by the receiver's thread, read by the reconciler's. `began`: the operator's start,
+    seconds since the epoch.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, began: float = 0.0) -> None:
+        self._began = began
         self._lock = threading.Lock()
         self._nodes: dict[str, _Node] = {}
         self._index: dict[str, int] = {}
@@ -163,6 +170,7 @@ class Reports:
                     for number, node in enumerate(kept)
                     for policy, text in node.errors.items()
                 },
+                settling=now - self._began < SETTLE_S,
             )
 
 

@@ -3,6 +3,9 @@
 A condition's time changes only with its status, so that an unchanged object is not written again. A
 status whose conditions flip is written at once, one whose numbers change once a minute, and one
 where nothing but the time of the last report is new every ten minutes.
+
+An operator that has just begun has heard of few nodes: until as many report as did before, or long
+enough to be sure, what was said of reports stays as it is.
 """
 
 from collections.abc import Mapping
@@ -55,20 +58,26 @@ def status_of(
     host = kind == "ClusterProfilingPolicy"
     model = ClusterProfilingPolicyStatus if host else ProfilingPolicyStatus
     parts: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     # What has no effect (a ClusterProfilingPolicy without `host`) is carried out by nobody.
     if reported is not None and verdict.programmed.good and verdict.effective is not None:
-        outcomes |= status_reported.conditions(reported, host)
-        parts = status_reported.parts(reported, desired, host)
         if verdict.ready.good:
             outcomes["Ready"] = status_reported.ready(reported, desired)
-    return to_wire(
-        model(
-            observed_generation=seen.generation,
-            conditions=_conditions(seen, outcomes, now),
-            effective=verdict.effective,
-            **parts,
-        )
+        if status_reported.unheard(reported, seen.status):
+            kept = status_reported.as_it_was(seen.status)
+            if verdict.ready.good and seen.status.get("observedGeneration") == seen.generation:
+                outcomes |= status_reported.outcomes_of(seen.status, ["Ready"])
+            outcomes |= status_reported.outcomes_of(seen.status, status_reported.REPORTS)
+        else:
+            outcomes |= status_reported.conditions(reported, host)
+            parts = status_reported.parts(reported, desired, host)
+    made = model(
+        observed_generation=seen.generation,
+        conditions=_conditions(seen, outcomes, now),
+        effective=verdict.effective,
+        **parts,
     )
+    return to_wire(made) | kept
 
 
 def _pool(

@@ -3,7 +3,7 @@
 Numbers are rounded to two digits, so that a status whose numbers only tremble is not written anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from math import floor, log10
 from typing import Any, Final
@@ -22,6 +22,10 @@ from flameherd_operator.aggregate import Reported
 from flameherd_operator.verdict import Outcome
 
 REPORTS: Final = "Profiling", "Exporting", "Overlapped", "BudgetExceeded"
+_PARTS: Final = (
+    *("nodes", "pods", "containers", "cost", "coverage"),
+    *("exportErrors", "worstNodes", "lastReportTime"),
+)
 _SILENT: Final = Outcome(None, "NoReports", "no agent has reported in the last three minutes")
 _MAX_ERROR: Final = 512
 
@@ -154,6 +158,32 @@ def _coverage(reported: Reported) -> Coverage:
         unsymbolized_percent=percent(reported.unsymbolized),
         lost_percent=percent(reported.lost),
     )
+
+
+def unheard(reported: Reported, status: Mapping[str, Any]) -> bool:
+    """Whether fewer nodes have reported to an operator that has just begun than did before."""
+    nodes = status.get("nodes") or {}
+    return reported.settling and reported.reporting < int(nodes.get("programmed") or 0)
+
+
+def as_it_was(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that depend on what agents report."""
+    return {name: status[name] for name in _PARTS if name in status}
+
+
+def outcomes_of(status: Mapping[str, Any], kinds: Iterable[str]) -> dict[str, Outcome]:
+    """Conditions as they are written in a status."""
+    good = {"True": True, "False": False}
+    found = {c.get("type"): c for c in status.get("conditions", ()) if isinstance(c, Mapping)}
+    return {
+        kind: Outcome(
+            good.get(str(found[kind].get("status"))),
+            str(found[kind].get("reason", "")),
+            str(found[kind].get("message", "")),
+        )
+        for kind in kinds
+        if kind in found
+    }
 
 
 def two_digits(value: float) -> int:

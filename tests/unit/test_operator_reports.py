@@ -197,6 +197,27 @@ def test_conditions(reported: Reported, kind: str, status: str, reason: str) -> 
     assert one["message"]
 
 
+def test_an_operator_that_has_just_begun_waits_for_its_nodes() -> None:
+    before = said(found(pods_matched=1, samples=1.0, failing=1, sending=1, error="n: x"))
+
+    def then(reported: Reported, status: Any = before) -> dict[str, Any]:
+        return status_of(seen(status=status), GOOD, "later", None, reported, 2)
+
+    assert then(Reported(settling=True)) == before
+    assert then(found(reporting=1, programmed=1, settling=True)) == before
+    assert condition(then(found(settling=True)), "Exporting")["reason"] == "NothingSent"
+    assert condition(then(Reported()), "Ready")["reason"] == "NoReports"
+    assert condition(then(Reported(settling=True), None), "Ready")["reason"] == "NoReports"
+    # What does not depend on reports is told at once.
+    edited = then(Reported(settling=True), before | {"observedGeneration": 3})
+    assert condition(edited, "Ready")["reason"] == "NoReports"
+    assert condition(edited, "Exporting")["reason"] == "ExportFailing"
+    off = Verdict(programmed=Outcome(False, "Suspended"))
+    suspended = status_of(seen(status=before), off, NOW, None, Reported(settling=True), 2)
+    assert condition(suspended, "Ready")["reason"] == "Suspended"
+    assert "pods" not in suspended
+
+
 def test_counts_are_in_the_status() -> None:
     status = said(
         found(

@@ -34,7 +34,8 @@ JITTER: Final = 0.1
 FLIP_S: Final = 2.0
 """Flips are looked for this often: it takes half a millisecond with 30 policies."""
 _RETRY_S: Final = 5.0
-_RETRY_MOST_S: Final = 120.0
+_RETRY_MOST_S: Final = 60.0
+"""An operator that has just begun waits a little longer than that before it calls a node silent."""
 _MAX_NOTICES: Final = 16
 
 
