@@ -29,7 +29,9 @@ enum fh_limit {
     FH_MAX_TABLES = 16384,          /* unwind tables that mappings refer to; table 0 = no file */
     FH_MAX_RULES = 16384,           /* distinct unwind rules of all executables */
     FH_MAX_SLABS = 64,              /* slabs of unwind rows */
-    FH_SLAB_ROWS = 131072,          /* rows in one slab: 1 MiB */
+    FH_SLAB_PAIRS = 131072,         /* pairs of words in one slab: 1 MiB */
+    FH_TABLE_ROWS = 61440,          /* rows of one table at most: four such fill a slab */
+    FH_PAGE_BITS = 16,              /* rows keep so many bits of their pc; an index has the others */
     FH_MAX_KERNEL_FRAMES = 127,     /* perf's own limit, kernel.perf_event_max_stack */
     FH_MAX_USER_FRAMES = 512,       /* native frames of one stack */
     FH_MAX_USER_WORDS = 880,        /* words of user frames where an interpreter's frames lie between */
@@ -223,23 +225,25 @@ enum fh_table_flag {
         2, /* has none (or unreadable): step by frame pointer. Neither flag: not built yet, go cold */
 };
 
-/* The unwind table of an executable, or of a part of one with more than FH_SLAB_ROWS rows. Array `fh_tables`,
- * MMAPABLE, written by the agent. Table 0 is that of executable memory with no file behind it. */
+/* The unwind table of an executable, or of a part of one with more than FH_TABLE_ROWS rows. Array
+ * `fh_tables`, MMAPABLE, written by the agent. Table 0 is that of executable memory with no file behind it.
+ */
 struct fh_table {
     u64 base;       /* row pcs are relative to this address in the file */
     u32 slab;       /* index into fh_slabs */
-    u32 first;      /* first row in the slab */
-    u32 rows;       /* how many */
+    u32 first;      /* word in the slab where it begins */
+    u32 pages;      /* stretches of 2^FH_PAGE_BITS bytes of code that it covers */
     u32 flags;      /* enum fh_table_flag */
     u32 generation; /* changes when the index is used again */
     u32 reserved;
 };
 
-/* One row of an unwind table: from this pc on, up to the next row, `rule` holds. Slabs: arrays, MMAPABLE. */
-struct fh_row {
-    u32 pc;   /* address in the file - base */
-    u16 rule; /* index into fh_rules; rule 0 = no information */
-    u16 reserved;
+/* Two words of unwind tables. Slabs: arrays, MMAPABLE; elements of arrays round up to 8 bytes. A table is, in
+ * words: for each of its pages, where the rows of the page begin, counted from the table's first word; where
+ * the last one's end; and the rows. A row has the low FH_PAGE_BITS of its pc in its low bits, and in the
+ * others the index of the rule that holds from that pc on, up to the next row; rule 0 = no information. */
+struct fh_words {
+    u64 pair; /* the first in the low half */
 };
 
 /* How to find the caller's stack pointer (the CFA). */
@@ -468,8 +472,8 @@ struct fh_cold_record {
     char comm[FH_COMM_BYTES];
 };
 
-_Static_assert(sizeof(struct fh_row) == 8,
-               "array elements round up to 8 bytes; a wider row wastes kernel memory");
+_Static_assert(sizeof(struct fh_words) == 8, "array elements round up to 8 bytes");
+_Static_assert(FH_TABLE_ROWS <= 1 << FH_PAGE_BITS, "FH_ROW_STEPS of lib/unwind.h");
 _Static_assert(sizeof(struct fh_rule) == 16, "the rule table is indexed in user space too");
 _Static_assert(sizeof(struct fh_count_key) == 40, "no padding: hash keys are compared bytewise");
 _Static_assert(sizeof(struct fh_mapping) == 32, "mappings are written through mmap as numpy rows");

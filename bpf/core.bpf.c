@@ -28,8 +28,8 @@ BPF_F_TABLE("array", u32, struct fh_mapping, fh_mappings, FH_MAX_MAPPINGS, BPF_F
 BPF_F_TABLE("array", u32, struct fh_table, fh_tables, FH_MAX_TABLES, BPF_F_MMAPABLE);
 /* index -> struct fh_rule; agent appends through mmap; 256 KiB */
 BPF_F_TABLE("array", u32, struct fh_rule, fh_rules, FH_MAX_RULES, BPF_F_MMAPABLE);
-/* slab -> array of struct fh_row; agent makes slabs as tables need them; 1 MiB each */
-BPF_F_TABLE("array", u32, struct fh_row, fh_slab, 1, BPF_F_INNER_MAP | BPF_F_MMAPABLE);
+/* slab -> array of struct fh_words; agent makes slabs as tables need them; 1 MiB each */
+BPF_F_TABLE("array", u32, struct fh_words, fh_slab, 1, BPF_F_INNER_MAP | BPF_F_MMAPABLE);
 BPF_ARRAY_OF_MAPS(fh_slabs, "fh_slab", FH_MAX_SLABS);
 /* struct fh_count_key -> struct fh_count_value; programs write, the agent drains the idle one; 2 * 1.8 MiB */
 BPF_TABLE("hash", struct fh_count_key, struct fh_count_value, fh_counts_0, FH_MAX_COUNTS);

@@ -55,7 +55,7 @@ class EngineOptions:
     cache: Path = DEFAULT_CACHE
     cold_bytes_per_second: int = 32 << 20
     """Cap of copied stack bytes, for each CPU."""
-    max_slabs: int = 20
+    max_slabs: int = 11
     """Kernel memory for unwind rows, in MiB."""
 
 

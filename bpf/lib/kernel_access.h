@@ -17,9 +17,9 @@ static __always_inline struct fh_rule *fh_rule_at(u32 index) {
     return fh_rules.lookup(&index);
 }
 
-static __always_inline struct fh_row *fh_row_at(u32 slab, u32 row) {
-    void *rows = fh_slabs.lookup(&slab);
-    if (!rows)
+static __always_inline struct fh_words *fh_words_at(u32 slab, u32 pair) {
+    void *words = fh_slabs.lookup(&slab);
+    if (!words)
         return NULL;
-    return bpf_map_lookup_elem(rows, &row);
+    return bpf_map_lookup_elem(words, &pair);
 }

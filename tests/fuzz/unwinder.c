@@ -2,7 +2,7 @@
 /*
  * bpf/lib under libFuzzer: any maps, any registers, any stack end in an outcome, within the arrays.
  *
- * Input: four counts, the registers, mappings, tables, rules, rows, and the rest is the stack. Arrays are
+ * Input: four counts, the registers, mappings, tables, rules, words, and the rest is the stack. Arrays are
  * copied to blocks of their exact size, so that AddressSanitizer sees a read beyond them. A word whose top
  * byte is 0xc0 stands for an address in the code, 0x50 for one in the stack: a fuzzer does not guess those.
  */
@@ -52,12 +52,12 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
     in.mapping_count = data[0] & 7;
     in.table_count = data[1] & 7;
     in.rule_count = data[2] & 31;
-    in.row_count = data[3] & 63;
+    in.pair_count = data[3] & 63;
     in.mappings = take(sizeof(*in.mappings), &in.mapping_count);
     place((void *)in.mappings, in.mapping_count * sizeof(*in.mappings));
     in.tables = take(sizeof(*in.tables), &in.table_count);
     in.rules = take(sizeof(*in.rules), &in.rule_count);
-    in.rows = take(sizeof(*in.rows), &in.row_count);
+    in.words = take(sizeof(*in.words), &in.pair_count);
     in.stack_bytes = left_bytes;
     in.stack = take(1, &in.stack_bytes);
     place((void *)in.stack, in.stack_bytes);
@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
     free((void *)in.mappings);
     free((void *)in.tables);
     free((void *)in.rules);
-    free((void *)in.rows);
+    free((void *)in.words);
     free((void *)in.stack);
     return 0;
 }

@@ -15,13 +15,14 @@ from flameherd_agent.kernel.abi import (
     Mapping,
     Outcome,
     Registers,
-    Row,
     Rule,
     Table,
     TableFlag,
+    Words,
 )
 from flameherd_agent.types import ExecutableId
 from flameherd_agent.unwind.copied import CopiedStack, unwind
+from flameherd_agent.unwind.packed import pack
 from flameherd_agent.unwind.table import UnwindTable
 
 from tests.fuzz.target import must
@@ -71,13 +72,12 @@ def copied(data: bytes) -> None:
         np.arange(1, count + 1).astype(np.uint16),
         rules,
     )
-    rows = np.zeros(count, Row)
-    rows["pc"], rows["rule"] = table.pcs, table.rules
+    slab = pack(table.pcs, table.rules, 1).view(Words)
     tables = np.zeros(2, Table)
-    tables[1] = (_BASE, 0, 0, count, TableFlag.READY, 0, 0)
+    tables[1] = (_BASE, 0, 0, 1, TableFlag.READY, 0, 0)
     mappings = np.zeros(1, Mapping)
     mappings[0] = (CODE, CODE + CODE_BYTES, CODE - _BASE, 7, 1)
-    frames_c, outcome_c = unwind_in_c(mappings, tables, rules, rows, registers, STACK, stack)
+    frames_c, outcome_c = unwind_in_c(mappings, tables, rules, slab, registers, STACK, stack)
 
     record = np.zeros(1, Registers)
     for name, value in registers.items():
@@ -150,8 +150,9 @@ def c_seeds() -> list[bytes]:
     for rules, registers, stack in _programs():
         count = len(rules) // 16
         mapping = struct.pack("<3Q2I", CODE, CODE + CODE_BYTES, CODE - _BASE, 7, 1)
-        tables = bytes(32) + struct.pack("<Q6I", _BASE, 0, 0, count, TableFlag.READY, 0, 0)
-        rows = b"".join(struct.pack("<IHH", 16 * i, i + 1, 0) for i in range(count))
-        head = bytes([1, 2, count + 1, count]) + _bytes_of(_padded(registers))
+        tables = bytes(32) + struct.pack("<Q6I", _BASE, 0, 0, 1, TableFlag.READY, 0, 0)
+        pcs = (np.arange(count) * _ROW_BYTES).astype(np.uint32)
+        rows = pack(pcs, np.arange(1, count + 1).astype(np.uint16), 1).tobytes()
+        head = bytes([1, 2, count + 1, len(rows) // 8]) + _bytes_of(_padded(registers))
         found.append(head + mapping + tables + bytes(16) + rules + rows + _bytes_of(stack))
     return found

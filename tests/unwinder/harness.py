@@ -25,13 +25,13 @@ class _Input(ctypes.Structure):
         ("mappings", ctypes.c_void_p),
         ("tables", ctypes.c_void_p),
         ("rules", ctypes.c_void_p),
-        ("rows", ctypes.c_void_p),
+        ("words", ctypes.c_void_p),
         ("stack", ctypes.c_char_p),
         ("stack_at", ctypes.c_uint64),
         ("mapping_count", ctypes.c_uint32),
         ("table_count", ctypes.c_uint32),
         ("rule_count", ctypes.c_uint32),
-        ("row_count", ctypes.c_uint32),
+        ("pair_count", ctypes.c_uint32),
         ("stack_bytes", ctypes.c_uint32),
     )
 
@@ -58,16 +58,16 @@ def unwind(
     mappings: NDArray[Any],
     tables: NDArray[Any],
     rules: NDArray[Any],
-    rows: NDArray[Any],
+    words: NDArray[Any],
     registers: dict[str, int],
     stack_at: int,
     stack: bytes,
 ) -> tuple[list[int], Outcome]:
-    """Frame words, leaf first, and the outcome, by the C unwinder."""
+    """Frame words, leaf first, and the outcome, by the C unwinder. `words`: a slab, of dtype Words."""
     record = np.zeros(1, Registers)
     for name, value in registers.items():
         record[name] = value
-    arrays = [np.ascontiguousarray(array) for array in (mappings, tables, rules, rows)]
+    arrays = [np.ascontiguousarray(array) for array in (mappings, tables, rules, words)]
     given = _Input(
         *(array.ctypes.data for array in arrays),
         stack,
@@ -75,8 +75,10 @@ def unwind(
         *(len(array) for array in arrays),
         len(stack),
     )
-    words = np.zeros(int(Limit.MAX_USER_FRAMES), np.uint64)
+    frames = np.zeros(int(Limit.MAX_USER_FRAMES), np.uint64)
     result = library().unwind(
-        ctypes.byref(given), ctypes.c_void_p(record.ctypes.data), ctypes.c_void_p(words.ctypes.data)
+        ctypes.byref(given),
+        ctypes.c_void_p(record.ctypes.data),
+        ctypes.c_void_p(frames.ctypes.data),
     )
-    return [int(word) for word in words[: result & 0xFFFF]], Outcome(result >> 16)
+    return [int(word) for word in frames[: result & 0xFFFF]], Outcome(result >> 16)

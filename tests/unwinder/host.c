@@ -12,8 +12,8 @@
 static const struct fh_mapping *mappings;
 static const struct fh_table *tables;
 static const struct fh_rule *rules;
-static const struct fh_row *rows;
-static u32 mapping_count, table_count, rule_count, row_count;
+static const struct fh_words *words_of_tables;
+static u32 mapping_count, table_count, rule_count, pair_count;
 static const u8 *stack;
 static u64 stack_at;
 static u32 stack_bytes;
@@ -37,8 +37,8 @@ static struct fh_rule *fh_rule_at(u32 index) {
     return index < rule_count ? (struct fh_rule *)&rules[index] : NULL;
 }
 
-static struct fh_row *fh_row_at(u32 slab, u32 row) {
-    return slab == 0 && row < row_count ? (struct fh_row *)&rows[row] : NULL;
+static struct fh_words *fh_words_at(u32 slab, u32 pair) {
+    return slab == 0 && pair < pair_count ? (struct fh_words *)&words_of_tables[pair] : NULL;
 }
 
 #include "../../bpf/lib/unwind_types.h"
@@ -48,10 +48,10 @@ struct input {
     const struct fh_mapping *mappings;
     const struct fh_table *tables;
     const struct fh_rule *rules;
-    const struct fh_row *rows;
+    const struct fh_words *words;
     const u8 *stack;
     u64 stack_at;
-    u32 mapping_count, table_count, rule_count, row_count, stack_bytes;
+    u32 mapping_count, table_count, rule_count, pair_count, stack_bytes;
 };
 
 /* Unwinds as fh_native does. Frame words go to `words` (FH_MAX_USER_FRAMES). Returns frames | outcome << 16.
@@ -63,13 +63,13 @@ u32 unwind(const struct input *in, const struct fh_registers *registers, u64 *wo
     mappings = in->mappings;
     tables = in->tables;
     rules = in->rules;
-    rows = in->rows;
+    words_of_tables = in->words;
     stack = in->stack;
     stack_at = in->stack_at;
     mapping_count = in->mapping_count;
     table_count = in->table_count;
     rule_count = in->rule_count;
-    row_count = in->row_count;
+    pair_count = in->pair_count;
     stack_bytes = in->stack_bytes;
     u.r = *registers;
     u.exact = 1;
@@ -90,4 +90,12 @@ u32 unwind(const struct input *in, const struct fh_registers *registers, u64 *wo
             return frames | u.outcome << 16;
     }
     return frames | FH_OUTCOME_TRUNCATED << 16;
+}
+
+/* The rule's number at `pc` of a table that lies at the slab's word `first`. */
+u32 find_rule(const struct fh_words *words, u32 pairs, u32 first, u32 pages, u32 pc) {
+    struct fh_table table = {.first = first, .pages = pages};
+    words_of_tables = words;
+    pair_count = pairs;
+    return fh_find_rule(&table, pc);
 }

@@ -1,5 +1,6 @@
 """The unwinder of the kernel side in user space: known stacks, and the same answers as `unwind.copied`."""
 
+import ctypes
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -12,20 +13,21 @@ from flameherd_agent.kernel.abi import (
     Mapping,
     Outcome,
     Registers,
-    Row,
     Rule,
     Table,
     TableFlag,
+    Words,
 )
 from flameherd_agent.types import ExecutableId
 from flameherd_agent.unwind.copied import CopiedStack
 from flameherd_agent.unwind.copied import unwind as unwind_copied
+from flameherd_agent.unwind.packed import PAGE_BITS, pack, pages_up_to
 from flameherd_agent.unwind.table import UnwindTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.unwinder.harness import unwind
+from tests.unwinder.harness import library, unwind
 
 CODE = 0x10000
 CODE_BYTES = 0x1000
@@ -63,11 +65,10 @@ class Program:
             np.arange(1, count + 1).astype(np.uint16),
             self.rules,
         )
-        self.rows = np.zeros(count, Row)
-        self.rows["pc"], self.rows["rule"] = self.table.pcs, self.table.rules
+        self.words = pack(self.table.pcs, self.table.rules, 1).view(Words)
         self.tables = np.zeros(4, Table)
         self.tables[0]["flags"] = TableFlag.NO_ROWS
-        self.tables[3] = (CODE, 0, 0, count, TableFlag.READY, 0, 0)
+        self.tables[3] = (CODE, 0, 0, 1, TableFlag.READY, 0, 0)
         self.mappings = np.zeros(1, Mapping)
         self.mappings[0] = (BIAS + CODE, BIAS + CODE + CODE_BYTES, BIAS, 7, 3)
 
@@ -77,7 +78,7 @@ class Program:
     def both(self, registers: dict[str, int], stack: bytes) -> tuple[list[int], Outcome]:
         """Unwind in C and in Python: they must agree but for what "outside the copy" is called."""
         c_words, c_outcome = unwind(
-            self.mappings, self.tables, self.rules, self.rows, registers, STACK, stack
+            self.mappings, self.tables, self.rules, self.words, registers, STACK, stack
         )
         record = np.zeros(1, Registers)
         for name, value in registers.items():
@@ -253,9 +254,38 @@ def test_any_rules_on_any_stack_end_in_an_outcome(
         program.mappings,
         program.tables,
         program.rules,
-        program.rows,
+        program.words,
         registers,
         STACK,
         stack_of(*stack),
     )
     assert len(words) <= 512
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pcs=st.sets(st.one_of(st.integers(0, 300), st.integers(0, 1 << 20)), min_size=1, max_size=40),
+    first=st.integers(0, 9).map(lambda pair: 2 * pair),
+    beyond=st.integers(0, 3),
+    wanted=st.lists(st.integers(0, 1 << 20), max_size=20),
+)
+def test_packed_rows_say_what_the_table_says(
+    pcs: set[int], first: int, beyond: int, wanted: list[int]
+) -> None:
+    """At every row's first and last address and anywhere else; pages without rows included."""
+    table = UnwindTable(
+        0,
+        np.array(sorted(pcs), np.uint32),
+        np.arange(1, len(pcs) + 1, dtype=np.uint16),
+        np.zeros(len(pcs) + 1, Rule),
+    )
+    pages = pages_up_to(max(pcs)) + beyond
+    words = np.concatenate([np.full(first, 0xFFFFFFFF), pack(table.pcs, table.rules, pages)])
+    slab = np.ascontiguousarray(words, np.uint32)
+    for pc in {*wanted, *pcs, *(pc - 1 for pc in pcs if pc), *(pc + 1 for pc in pcs)}:
+        row = table.row(pc)
+        expected = int(table.rules[row]) if row >= 0 and pc < pages << PAGE_BITS else 0
+        found = library().find_rule(
+            ctypes.c_void_p(slab.ctypes.data), len(slab) // 2, first, pages, pc
+        )
+        assert found == expected, hex(pc)

@@ -16,7 +16,9 @@ class Limit(IntEnum):
     MAX_TABLES = 16384
     MAX_RULES = 16384
     MAX_SLABS = 64
-    SLAB_ROWS = 131072
+    SLAB_PAIRS = 131072
+    TABLE_ROWS = 61440
+    PAGE_BITS = 16
     MAX_KERNEL_FRAMES = 127
     MAX_USER_FRAMES = 512
     MAX_USER_WORDS = 880
@@ -232,18 +234,18 @@ Mapping: Final = np.dtype(
 
 Table: Final = np.dtype(
     {
-        "names": ["base", "slab", "first", "rows", "flags", "generation", "reserved"],
+        "names": ["base", "slab", "first", "pages", "flags", "generation", "reserved"],
         "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
         "offsets": [0, 8, 12, 16, 20, 24, 28],
         "itemsize": 32,
     }
 )
 
-Row: Final = np.dtype(
+Words: Final = np.dtype(
     {
-        "names": ["pc", "rule", "reserved"],
-        "formats": ["<u4", "<u2", "<u2"],
-        "offsets": [0, 4, 6],
+        "names": ["pair"],
+        "formats": ["<u8"],
+        "offsets": [0],
         "itemsize": 8,
     }
 )

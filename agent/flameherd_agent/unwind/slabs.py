@@ -1,8 +1,8 @@
 """Unwind tables in the kernel: slabs of rows, the table directory and the one rule table.
 
-A slab is an mmapable array of 131,072 rows (1 MiB), made when it is needed: creating one costs an RCU grace period
-(≈ 10 ms), filling one costs nothing. A table longer than a slab is split: the kernel side sees several tables, each
-behind its own mapping entry. Rules of all files are interned in one table of 16-byte rules, since files share them.
+A slab is an mmapable array of 1 MiB, room for some 250,000 rows (`packed.py`), made when it is needed: creating one
+costs an RCU grace period (≈ 10 ms), filling one costs nothing. A table of more than `FH_TABLE_ROWS` is split: the
+kernel side sees several tables, each behind its own mapping entry. Rules of all files are interned in one table of 16-byte rules, since files share them.
 
 Cap and eviction: when `max_slabs` are full, tables that no live process maps go first, the least recently released
 first. Evicted rows come free after a grace period, so the table that wanted them is refused now (its executable is
@@ -19,11 +19,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flameherd_agent.kernel.abi import Limit, Row, Rule, Table, TableFlag
+from flameherd_agent.kernel.abi import Limit, Rule, Table, TableFlag, Words
 from flameherd_agent.kernel.bpf import Map
 from flameherd_agent.kernel.extents import Extents
 from flameherd_agent.kernel.loader import Loaded, memlock_bytes
 from flameherd_agent.types import FileAddress
+from flameherd_agent.unwind.packed import pack, page_base, pages_up_to
 from flameherd_agent.unwind.table import UnwindTable
 
 NO_FILE_TABLE: Final = 0
@@ -46,7 +47,8 @@ class LoadedPart:
     start: FileAddress
     slab: int
     first: int
-    rows: int
+    """Pair of words in the slab, as are:"""
+    pairs: int
 
 
 @dataclass(slots=True)
@@ -98,11 +100,15 @@ class SlabStore:
 
     def bytes_used(self) -> int:
         """Bytes of loaded rows."""
-        return sum(extents.used for _, extents in self._slabs) * Row.itemsize
+        return sum(extents.used for _, extents in self._slabs) * Words.itemsize
 
     def kernel_bytes(self) -> int:
         """Kernel memory of all slabs, full or not."""
         return self._kernel_bytes
+
+    def slab_fd(self, slab: int) -> int:
+        """The map of one slab."""
+        return self._slabs[slab][0].fd
 
     def rules_used(self) -> int:
         """Distinct rules so far."""
@@ -113,10 +119,13 @@ class SlabStore:
         if rules is None:
             return None
         parts: list[LoadedPart] = []
-        limit = int(Limit.SLAB_ROWS)
+        limit = int(Limit.TABLE_ROWS)
         for begin in range(0, len(table.pcs), limit):
-            pcs = table.pcs[begin : begin + limit]
-            part = self._load_part(table.base, pcs, rules[table.rules[begin : begin + limit]])
+            end = begin + limit
+            # The last row of a part holds up to the first one of the next.
+            last = int(table.pcs[end]) - 1 if end < len(table.pcs) else int(table.pcs[-1])
+            pcs = table.pcs[begin:end]
+            part = self._load_part(table.base, pcs, rules[table.rules[begin:end]], last)
             if part is None:
                 for loaded in parts:
                     self._unload_part(loaded)
@@ -124,31 +133,34 @@ class SlabStore:
             parts.append(part)
         return tuple(parts)
 
-    def _load_part(self, base: int, pcs: NDArray[Any], rules: NDArray[Any]) -> LoadedPart | None:
+    def _load_part(
+        self, base: int, pcs: NDArray[Any], rules: NDArray[Any], last: int
+    ) -> LoadedPart | None:
+        """Rows for addresses up to `base + last`."""
         now = time.monotonic_ns()
+        low = page_base(int(pcs[0]))
+        pages = pages_up_to(last - low)
+        words = pack(pcs - np.uint32(low), rules, pages).view(Words)
         index = self._free_tables.allocate(1, now)
         if index is None:
             return None
-        place = self._place(len(pcs), now)
+        place = self._place(len(words), now)
         if place is None:
             self._free_tables.free(index, 1, now)
             return None
         slab, first = place
-        rows = np.zeros(len(pcs), Row)
-        rows["pc"] = pcs
-        rows["rule"] = rules
-        self._slabs[slab][0].write(first, rows)
+        self._slabs[slab][0].write(first, words)
         # No mapping refers to this index yet, so nobody sees the record half written.
         self._describe(
             index,
-            base=base,
+            base=base + low,
             slab=slab,
-            first=first,
-            rows=len(pcs),
+            first=2 * first,
+            pages=pages,
             generation=next(self._generation),
             flags=TableFlag.READY,
         )
-        return LoadedPart(index, FileAddress(base + int(pcs[0])), slab, first, len(pcs))
+        return LoadedPart(index, FileAddress(base + int(pcs[0])), slab, first, len(words))
 
     def _describe(self, index: int, **fields: int) -> None:
         """Write one entry of `fh_tables`; fields that are not named are 0."""
@@ -157,17 +169,17 @@ class SlabStore:
             record[name] = value
         self._tables.write(index, record)
 
-    def _place(self, rows: int, now_ns: int) -> tuple[int, int] | None:
+    def _place(self, pairs: int, now_ns: int) -> tuple[int, int] | None:
         while True:
             for number, (_, extents) in enumerate(self._slabs):
-                first = extents.allocate(rows, now_ns)
+                first = extents.allocate(pairs, now_ns)
                 if first is not None:
                     return number, first
             if len(self._slabs) < self._max_slabs:
                 self._add_slab()
             else:
                 # What is evicted comes free after the grace period: make room for the next try, not for this one.
-                self._evict(rows)
+                self._evict(pairs)
                 return None
 
     def _add_slab(self) -> None:
@@ -178,30 +190,30 @@ class SlabStore:
                 definition.type,
                 definition.key_bytes,
                 definition.value_bytes,
-                int(Limit.SLAB_ROWS),
+                int(Limit.SLAB_PAIRS),
                 definition.flags,
             )
         )
         number = len(self._slabs)
         self._outer.update(struct.pack("<I", number), struct.pack("<I", slab.fd))
-        self._slabs.append((slab, Extents(int(Limit.SLAB_ROWS))))
+        self._slabs.append((slab, Extents(int(Limit.SLAB_PAIRS))))
         self._kernel_bytes += memlock_bytes(slab.fd)
 
-    def _evict(self, rows: int) -> None:
-        """Drop the tables that have been unused longest, until `rows` rows come free."""
+    def _evict(self, pairs: int) -> None:
+        """Drop the tables that have been unused longest, until `pairs` of words come free."""
         freed = 0
-        while self._unused and freed < rows:
+        while self._unused and freed < pairs:
             key, _ = self._unused.popitem(last=False)
             for part in self._entries.pop(key).parts:
                 self._unload_part(part)
-                freed += part.rows
+                freed += part.pairs
             self.evicted += 1
 
     def _unload_part(self, part: LoadedPart) -> None:
         now = time.monotonic_ns()
         self._describe(part.table, flags=0)
         self._free_tables.free(part.table, 1, now)
-        self._slabs[part.slab][1].free(part.first, part.rows, now)
+        self._slabs[part.slab][1].free(part.first, part.pairs, now)
 
     def _intern(self, table: UnwindTable) -> NDArray[Any] | None:
         """Global index of each local rule, or None when the rule table is full."""
