@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -457,6 +458,31 @@ def test_a_child_that_hangs_or_dies_costs_one_file(
     assert reasons == ["", reason, "", "", reason] + [""] * 30
     assert client.restarts == 2 * children
     assert answers[numbers[-1]].content_key == "d29"
+    client.close()
+
+
+def test_what_is_needed_most_comes_first(tmp_path: Path) -> None:
+    """What waits when the child has room: weights may have changed since the request was made."""
+    client = WorkerClient(tmp_path, command=(sys.executable, "-c", FAKE))
+    weights = {"one": 1, "large": -9, "three": 0, "two": 2, "plain": 1}
+    numbers = {
+        client.submit(
+            FileRequest(Pid(1), path, (0, 0), 1, 0, 1), partial(weights.__getitem__, path)
+        ): path
+        for path in weights
+    }
+    done: list[str] = []
+    client.call("kallsyms", {"path": "kernel"}, lambda answer: done.append(answer["content_key"]))
+    weights["three"] = 3
+    answers = collect(client)
+    assert [numbers[answer.request] for answer in answers] == [
+        "three",
+        "two",
+        "one",
+        "plain",
+        "large",
+    ]
+    assert done == ["kernel"]
     client.close()
 
 

@@ -1,7 +1,7 @@
 """Executables: from the file that a mapping shows to an id in frame words, rows in the kernel and names.
 
 The worker opens and parses the file; until it answers, the executable is `WANTED` and samples that meet it go cold.
-Its names come later, in an answer of their own: samples do not wait for them, an interval's end does.
+What most processes map is asked for first, very large files last. Its names come later, in an answer of their own: samples do not wait for them, an interval's end does.
 Executables of the same content share rows. An executable that no process maps is kept for a while, since the next
 process of the same program is likely, and its id is never used for another file: a late sample would be mis-named.
 """
@@ -25,6 +25,7 @@ from flameherd_agent.symbols.index import SymbolIndex
 from flameherd_agent.types import ExecutableId, Pid
 from flameherd_agent.unwind.slabs import NO_ROWS_TABLE, PENDING_TABLE, LoadedPart, SlabStore
 from flameherd_agent.unwind.table import UnwindTable
+from flameherd_agent.worker import protocol
 from flameherd_agent.worker.client import FileAnswer, FileRequest, NamesAnswer, WorkerClient
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,13 @@ NO_EXECUTABLE: Final = ExecutableId(0)
 _KEEP_UNUSED_NS: Final = 600_000_000_000
 _MAX_TRIES: Final = 8
 """A file is asked for through this many processes before it is called unreadable."""
+_LARGE_BYTES: Final = 64 << 20
+"""Of code: a file with more may take the worker seconds, on a busy machine up to its limit. Others come first."""
+_BEHIND: Final = 1 << 20
+_LIES_WITH_FILE: Final = frozenset(
+    (protocol.MALFORMED, protocol.MEMORY, protocol.TIMEOUT, protocol.CRASHED)
+)
+"""Reasons why another process would be no help, and another try could cost others the whole time limit."""
 _ADDRESS_MASK: Final = (1 << 64) - 1
 
 
@@ -138,7 +146,9 @@ class Executables:
             end=region.end,
             kind="vdso" if region.file == VDSO_FILE else "file",
         )
-        self._requests[self._worker.submit(request)] = (executable, request)
+        behind = _BEHIND if region.end - region.start > _LARGE_BYTES else 0
+        number = self._worker.submit(request, lambda: len(executable.users) - behind)
+        self._requests[number] = (executable, request)
 
     def leave(self, cookie: int, executables: Iterable[Executable]) -> None:
         """The process maps these no longer."""
@@ -173,6 +183,8 @@ class Executables:
 
     def _take(self, executable: Executable, request: FileRequest, answer: FileAnswer) -> None:
         if answer.error:
+            if answer.reason in _LIES_WITH_FILE:
+                executable.tries = _MAX_TRIES
             if executable.others and executable.tries < _MAX_TRIES:
                 # Newest first: the one that is most likely to be still there.
                 self._request(executable, *executable.others.pop())

@@ -5,7 +5,8 @@
     …                                       # select() on client.fileno(), or poll now and then
     for answer in client.poll(): …
 
-Tables come before names: requests made by `submit_names` are sent when no other waits.
+Tables come before names: requests made by `submit_names` are sent when no other waits. Of tables the one comes first
+that is needed most, as the asker says when the child has room for another request.
 
 The child is started at the first request and again when it has ended. Requests go to it a few at a
 time and come back in order, so the oldest one out is the one it works on: a child that dies, or
@@ -64,12 +65,18 @@ _PRIVATE: Final = "flameherd-worker-"
 class _Call:
     """A request under way."""
 
-    __slots__ = ("deaths", "message", "number", "on_answer", "urgent")
+    __slots__ = ("deaths", "message", "number", "on_answer", "urgent", "weight")
 
     def __init__(
-        self, number: int, message: Message, on_answer: Callable[[Message], None], urgent: bool
+        self,
+        number: int,
+        message: Message,
+        on_answer: Callable[[Message], None],
+        urgent: bool,
+        weight: Callable[[], int],
     ) -> None:
         self.number = number
+        self.weight = weight
         self.urgent = urgent
         self.message = message
         self.on_answer = on_answer
@@ -111,6 +118,7 @@ class WorkerClient:
         self._incoming = b""
         self._outgoing = b""
         self._warned: set[str] = set()
+        self._hurried: frozenset[int] = frozenset()
         self._paused = False
         self._rested = False
         """Since the pause began, the child was told to give memory back."""
@@ -135,14 +143,18 @@ class WorkerClient:
         if self._process is None and time.monotonic() >= self._rest_until:
             self._start()
 
-    def submit(self, request: FileRequest) -> int:
-        """Asks for a file's ids and unwind table. Returns the number that the answer will carry."""
+    def submit(self, request: FileRequest, weight: Callable[[], int] | None = None) -> int:
+        """Asks for a file's ids and unwind table. Returns the number that the answer will carry.
+
+        Of requests that wait, the one of the highest `weight` is sent first, without one in the order of asking.
+        """
         message = asdict(request)
         number = self._number + 1
         return self.call(
             message.pop("kind"),
             message,
             lambda answer: self._answers.append(file_answer(number, answer)),
+            weight=weight or _alike,
         )
 
     def submit_names(self, request: FileRequest, content_key: str) -> int:
@@ -159,8 +171,9 @@ class WorkerClient:
 
     def hurry(self, numbers: Collection[int]) -> None:
         """Send these requests for names before the others."""
-        if numbers and self._later:
-            wanted = frozenset(numbers)
+        wanted = frozenset(numbers)
+        if not wanted <= self._hurried:
+            self._hurried = wanted
             self._later = deque(sorted(self._later, key=lambda call: call.number not in wanted))
 
     def pause(self, wanted: bool) -> bool:
@@ -183,12 +196,13 @@ class WorkerClient:
         on_answer: Callable[[Message], None],
         *,
         urgent: bool = True,
+        weight: Callable[[], int] | None = None,
     ) -> int:
         """Asks for a job of another kind; `poll` calls `on_answer` with the answer's fields."""
         self._number += 1
         message = {**fields, "kind": kind, "id": self._number}
         queue = self._waiting if urgent else self._later
-        queue.append(_Call(self._number, message, on_answer, urgent))
+        queue.append(_Call(self._number, message, on_answer, urgent, weight or _before_files))
         self._advance()
         return self._number
 
@@ -222,7 +236,9 @@ class WorkerClient:
                 return
             self._start()
         while self._ready and self._waiting and len(self._sent) < _WINDOW:
-            self._send(self._waiting.popleft())
+            first = max(self._waiting, key=lambda call: call.weight())
+            self._waiting.remove(first)
+            self._send(first)
         # One at a time, so that a table never waits for more than one file's names.
         if self._ready and self._later and not self._sent and not self._paused:
             self._send(self._later.popleft())
@@ -331,6 +347,15 @@ class WorkerClient:
         if text.startswith("the cache directory") and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
+
+
+def _alike() -> int:
+    return 0
+
+
+def _before_files() -> int:
+    """Short work that is asked for once."""
+    return 1 << 40
 
 
 def _ignore(answer: Message) -> None:
