@@ -422,6 +422,8 @@ def test_what_it_wrote_is_what_it_may(operator: Operator, control_plane: Control
         ("create", "agentpools", False),
         ("create", "leases", False),
         ("update", "leases", False),
+        ("create", "tokenreviews", False),
+        ("patch", "endpointslices", False),
         *(("patch", f"{kind}/status", False)
           for kind in ("profilingpolicies", "clusterprofilingpolicies", "agentpools")),
     }  # fmt: skip
