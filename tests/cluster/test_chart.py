@@ -201,6 +201,15 @@ def test_what_openshift_allows_is_what_agents_ask_for() -> None:
         assert "runAsUser" not in spec["securityContext"], name  # OpenShift gives it
 
 
+def test_every_capability_is_explained() -> None:
+    """The table of docs/security.md has those that agents get, and what only old kernels need."""
+    table = (ROOT / "docs/security.md").read_text()
+    rows = set(re.findall(r"^\| `CAP_(\w+)` \|", table, re.M))
+    assert rows == {*CAPABILITIES, "SYS_RESOURCE"}
+    text = (ROOT / "docs/install.md").read_text()
+    assert all(f"`{name}`" in text for name in CAPABILITIES)
+
+
 def agents_pod(settings: Settings) -> Json:
     """What the operator makes of the chart's default pool."""
     pool = see("AgentPool", {"metadata": {"name": "default", "uid": "u"}, "spec": {}})
