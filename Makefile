@@ -9,7 +9,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix backend/ui --loglevel error
 UI_SOURCES := $(shell find backend/ui/src backend/ui/public backend/ui/index.html backend/ui/vite.config.ts -type f)
 UI_BUILT := backend/flameherd_backend/static/index.html
 
-.PHONY: help setup ui up test check format generate soak fuzz test-kernels bench-agent bench-backend bench-operator clean runtimes
+.PHONY: help setup ui up test check format generate soak fuzz test-cluster images test-kernels bench-agent bench-backend bench-operator clean runtimes
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -69,6 +69,12 @@ FUZZ_TARGETS ?=
 fuzz: setup ## fuzz the readers of hostile input, FUZZ_SECONDS for each of FUZZ_TARGETS
 	@tools/setup.sh fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+test-cluster: setup ## the tests on a real Kubernetes node, with the built images
+	$(BIN)/pytest tests/cluster
+
+images: setup ## build the container images of operator, agent and backend
+	$(BIN)/python -m tools.images
 
 test-kernels: setup ## boot older kernels under qemu and unwind there
 	$(BIN)/pytest tests/kernels --kernels

@@ -1,4 +1,4 @@
-"""Fixtures: a control plane for the whole run, and its API with the project's kinds."""
+"""Fixtures: a control plane for the whole run, and its API with the project's kinds; a whole node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster import node_images
 from tests.cluster.api import Api, Refused, eventually
 from tests.cluster.build import kubernetes_binary
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.node import CannotRun, Node
+from tests.cluster.node import missing as missing_for_node
 from tests.go_build import go
 
 CRDS = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
@@ -64,3 +67,21 @@ def api(control_plane: ControlPlane) -> Api:
     for name in ("shop", "bank"):
         made.namespace(name, {"tenant": name})
     return made
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node for the whole run, with the images that tests run on it; Flameherd is not installed."""
+    if reason := missing_for_node() or node_images.missing():
+        pytest.skip(reason)
+    images = node_images.test_images()
+    made = Node(tmp_path_factory.mktemp("node"))
+    try:
+        try:
+            made.start()
+        except CannotRun as error:
+            pytest.skip(f"a node needs mounts and a network of its own: {error}")
+        made.load(*images)
+        yield made
+    finally:
+        made.stop()
