@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from flameherd_operator.observed import Inputs, see
+from flameherd_operator.render.agents import daemonset_name
+from flameherd_operator.render.desired import desired
+from flameherd_operator.settings import Settings
 
 from tests.cluster.api import Json
 from tests.cluster.build import helm_binary
+from tests.cluster.operating import SYSTEM
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts/flameherd"
 SNAPSHOTS = Path(__file__).parent / "charts"
-SYSTEM = "flameherd-system"
 
 
 def helm(*arguments: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
@@ -73,6 +77,15 @@ def containers(objects: list[Json]) -> Iterator[tuple[str, Json, Any]]:
         )
         for container in (spec or {}).get("containers", ()):
             yield body["metadata"]["name"], spec, container
+
+
+def agents_pod(settings: Settings) -> Json:
+    """What the operator makes of the chart's default pool."""
+    pool = see("AgentPool", {"metadata": {"name": "default", "uid": "u"}, "spec": {}})
+    made = desired(Inputs(pools=(pool,), owner_uid="u"), settings)
+    (found,) = [o for o in made.objects if o["metadata"]["name"] == daemonset_name("default")]
+    pod: Json = found["spec"]["template"]["spec"]
+    return pod
 
 
 def snapshot(values: Path) -> str:

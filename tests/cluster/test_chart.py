@@ -1,15 +1,10 @@
 """The chart: what it makes, what it refuses, and that a real API server takes it."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,18 +12,14 @@ from flameherd_backend.cli import parser as backend_parser
 from flameherd_operator.cli import parser as operator_parser
 from flameherd_operator.cli import settings_of
 from flameherd_operator.defaults import read as read_defaults
-from flameherd_operator.observed import Inputs, see
-from flameherd_operator.render.agents import CAPABILITIES, daemonset_name
-from flameherd_operator.render.desired import desired
+from flameherd_operator.render.agents import CAPABILITIES
 from flameherd_operator.settings import STATUS_SERVICE, Settings
 
-from tests.cluster import readme
-from tests.cluster.api import GROUP, Api, Json, Refused, eventually
-from tests.cluster.build import helm_binary
+from tests.cluster.api import Json
 from tests.cluster.chart import (
     CHART,
     ROOT,
-    SYSTEM,
+    agents_pod,
     containers,
     expected,
     helm,
@@ -38,8 +29,7 @@ from tests.cluster.chart import (
     snapshots,
     template,
 )
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.operating import Operator
+from tests.cluster.operating import SYSTEM
 from tests.go_build import go
 
 pytestmark = pytest.mark.skipif(go() is None, reason="needs Go to build helm")
@@ -210,15 +200,6 @@ def test_every_capability_is_explained() -> None:
     assert all(f"`{name}`" in text for name in CAPABILITIES)
 
 
-def agents_pod(settings: Settings) -> Json:
-    """What the operator makes of the chart's default pool."""
-    pool = see("AgentPool", {"metadata": {"name": "default", "uid": "u"}, "spec": {}})
-    made = desired(Inputs(pools=(pool,), owner_uid="u"), settings)
-    (found,) = [o for o in made.objects if o["metadata"]["name"] == daemonset_name("default")]
-    pod: Json = found["spec"]["template"]["spec"]
-    return pod
-
-
 def test_alerts_are_about_metrics_that_there_are() -> None:
     """Each metric of an alert is written by the agent or the backend under this very name."""
     rules = named(rendered("-f", ALL), "PrometheusRule", "flameherd")["spec"]["groups"][0]["rules"]
@@ -246,224 +227,3 @@ def test_alerts_are_about_metrics_that_there_are() -> None:
         assert monitor["spec"]["endpoints"][0]["port"] in [
             p["name"] for p in service["spec"]["ports"]
         ]
-
-
-class Installed:
-    """The chart on an API server of its own: no controller and no node, so that nothing runs."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.api = plane.admin
-
-    def helm(self, *arguments: str) -> str:
-        done = helm(*arguments, env={"KUBECONFIG": str(self.plane.kubeconfig)})
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
-@pytest.fixture(scope="module")
-def installed(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installed]:
-    plane = ControlPlane(control_plane._binary, tmp_path_factory.mktemp("chart"))
-    try:
-        plane.start()
-        yield Installed(plane)
-    finally:
-        plane.stop()
-
-
-def test_install_upgrade_uninstall(installed: Installed) -> None:
-    """With the kinds and a policy there before and after."""
-    api = installed.api
-    label = {"pod-security.kubernetes.io/enforce": "restricted"}
-    api.namespace(SYSTEM, label)
-    said = installed.helm("install", "flameherd", str(CHART), "--namespace", SYSTEM)
-    assert "kubectl port-forward" in said
-    assert "kubectl label namespace" not in said
-    _pods_are_admitted(api)
-    _people_may(api)
-    installed.helm(
-        "upgrade", "flameherd", str(CHART), "--namespace", SYSTEM, "--set", "operator.replicas=1"
-    )
-    api.namespace("shop")
-    policy: Json = {"apiVersion": "flameherd.dev/v1alpha1", "kind": "ProfilingPolicy"}
-    policy |= {"metadata": {"name": "p"}, "spec": {"podSelector": {}}}
-    policies = "/apis/flameherd.dev/v1alpha1/namespaces/shop/profilingpolicies"
-    eventually(lambda: _served(api, policies), "the kinds are served")
-    api.create(policies, policy)
-    installed.helm("uninstall", "flameherd", "--namespace", SYSTEM)
-    assert api.get(f"{policies}/p")["spec"]["podSelector"] == {}
-    for path in (
-        f"/api/v1/namespaces/{AGENTS}/serviceaccounts/flameherd-agent",
-        f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/flameherd-operator",
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles/flameherd-operator",
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles/flameherd-edit",
-    ):
-        assert api.find(path) is None, path
-    # A controller would end it: here is none.
-    assert api.get(f"/api/v1/namespaces/{AGENTS}")["status"]["phase"] == "Terminating"
-
-
-def _served(api: Api, path: str) -> bool:
-    try:
-        return "items" in api.get(path)
-    except Refused as error:
-        if error.code in (404, 429, 503):
-            return False
-        raise
-
-
-def _pods_are_admitted(api: Api) -> None:
-    """Pod Security lets the pods into their namespaces, and the agents into theirs only."""
-    assert (
-        api.get(f"/api/v1/namespaces/{AGENTS}")["metadata"]["labels"][
-            "pod-security.kubernetes.io/enforce"
-        ]
-        == "privileged"
-    )
-    plain = {"automountServiceAccountToken": False, "serviceAccountName": "default"}
-    account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    for space in (SYSTEM, AGENTS):
-        api.apply(f"/api/v1/namespaces/{space}/serviceaccounts/default", account)
-
-    def admit(space: str, spec: Json) -> None:
-        body = {"metadata": {"name": "x"}, "spec": spec | plain}
-        api.create(f"/api/v1/namespaces/{space}/pods", body, dryRun="All")
-
-    for path in ("deployments/flameherd-operator", "statefulsets/flameherd-backend"):
-        made = api.get(f"/apis/apps/v1/namespaces/{SYSTEM}/{path}")
-        spec = made["spec"]["template"]["spec"]
-        claims = [c["metadata"]["name"] for c in made["spec"].get("volumeClaimTemplates", ())]
-        spec["volumes"] += [{"name": name, "emptyDir": {}} for name in claims]
-        admit(SYSTEM, spec)
-    agent = agents_pod(Settings(se_linux_type="spc_t", app_armor_profile="Unconfined"))
-    agent["volumes"] = [v for v in agent["volumes"] if "projected" not in v]
-    admit(AGENTS, agent)
-    with pytest.raises(Refused, match="violates PodSecurity") as refused:
-        admit(SYSTEM, agent)
-    for reason in ("hostPID", "hostPath", "capabilities"):
-        assert reason in str(refused.value)
-
-
-def _people_may(api: Api) -> None:
-    """The roles are aggregated into Kubernetes' own, and nobody may write a status."""
-    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    for name, into in (("view", {"view"}), ("edit", {"edit", "admin"})):
-        role = api.get(f"{roles}/flameherd-{name}")
-        prefix = "rbac.authorization.k8s.io/aggregate-to-"
-        assert {
-            k.removeprefix(prefix) for k in role["metadata"]["labels"] if k.startswith(prefix)
-        } == into
-        assert not any("/status" in r for rule in role["rules"] for r in rule["resources"])
-
-
-def test_readme(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    """Every command of README's Kubernetes section. Here is no node: the operator runs as a process
-    with the chart's rights, what kubelets and controllers would write is written for them, and the
-    last command, which needs a pod, is only looked at.
-    """
-    plane = ControlPlane(control_plane._binary, tmp_path_factory.mktemp("readme"))
-    operator = Operator(plane, tmp_path, "--lease-duration", "2s")
-    *steps, forward = readme.commands()
-    assert forward[:2] == ["kubectl", "port-forward"]
-    try:
-        plane.start()
-        api = plane.admin
-        api.namespace("shop")
-        _run(plane, tmp_path, steps[:3])
-        objects = rendered()
-        assert named(objects, "Service", forward[4].partition("/")[2], forward[3])
-        assert forward[5] in [
-            str(p["port"]) for p in named(objects, "Service", "flameherd-backend")["spec"]["ports"]
-        ]
-        operator.start()
-        eventually(lambda: operator.configs(), "every shard")
-        _as_if_it_ran(operator)
-        said = _run(plane, tmp_path, steps[3:])
-        assert "Nothing is broken." in said
-        assert "everything" in said
-    finally:
-        operator.stop(signal.SIGKILL)
-        plane.stop()
-
-
-def _run(plane: ControlPlane, folder: Path, steps: list[list[str]]) -> str:
-    """What they print. helm and kubectl are those of the tests, the plugin is found by its name."""
-    for name, binary in (("helm", helm_binary()), ("kubectl", plane._binary)):
-        if not (folder / name).exists():
-            (folder / name).symlink_to(binary)
-    path = f"{folder}:{Path(sys.executable).parent}:{os.defpath}"
-    said = ""
-    for words in steps:
-        done = subprocess.run(
-            words,
-            executable=str(folder / words[0]),
-            env={"PATH": path, "HOME": str(folder), "KUBECONFIG": str(plane.kubeconfig)},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        said += done.stdout
-    return said
-
-
-def _as_if_it_ran(operator: Operator) -> None:
-    """What controllers and kubelets would have written."""
-    apps, api = "/apis/apps/v1/namespaces", operator.api
-
-    def write(path: str, **status: int) -> None:
-        eventually(lambda: api.find(f"{apps}/{path}"), path)
-        api.merge(f"{apps}/{path}/status", {"status": status})
-
-    write(f"{SYSTEM}/deployments/flameherd-operator", replicas=2, readyReplicas=2)
-    write(f"{SYSTEM}/statefulsets/flameherd-backend", replicas=1, readyReplicas=1)
-    daemonset = f"{AGENTS}/daemonsets/flameherd-agent-default"
-    scheduled = {"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0}
-    write(daemonset, numberReady=0, **scheduled)
-    operator.waits_for(f"{GROUP}/agentpools/default", "Ready", "False", "Rolling")
-    write(daemonset, numberReady=1, **scheduled)
-
-
-def test_the_operator_makes_the_default_objects(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    """From the chart's own file, with the chart's own rights, and keeps the fields that are in it."""
-    plane = ControlPlane(control_plane._binary, tmp_path_factory.mktemp("defaults"))
-    file = tmp_path / "defaults.yaml"
-    text = named(rendered("-f", ALL), "ConfigMap", "flameherd-defaults")["data"]["defaults.yaml"]
-    file.write_text(text)
-    operator = Operator(plane, tmp_path, "--defaults", str(file), "--lease-duration", "2s")
-    try:
-        plane.start()
-        api = plane.admin
-        api.namespace(SYSTEM)
-        Installed(plane).helm("install", "flameherd", str(CHART), "--namespace", SYSTEM)
-        operator.start()
-        _defaults_are_kept(api, operator)
-    finally:
-        operator.stop(signal.SIGKILL)
-        plane.stop()
-
-
-def _defaults_are_kept(api: Api, operator: Any) -> None:
-    base = "/apis/flameherd.dev/v1alpha1"
-    pool, policy = f"{base}/agentpools/default", f"{base}/clusterprofilingpolicies/default"
-    eventually(lambda: api.find(pool), "the pool")
-    assert api.get(pool)["spec"]["whenIdle"] == "Remove"
-    eventually(lambda: api.find(policy), "the policy")
-    assert api.get(policy)["spec"]["limits"]["frequencyHz"] == {"max": 49}
-    operator.waits_for(policy, "Accepted", "True", "Accepted")
-    api.merge(pool, {"spec": {"whenIdle": "Keep", "nodeSelector": {"disk": "ssd"}}})
-    eventually(
-        lambda: api.get(pool)["spec"]["whenIdle"] == "Remove", "what the values say is restored"
-    )
-    selector = api.get(pool)["spec"]["nodeSelector"]
-    assert selector["disk"] == "ssd"  # what they do not say stays
-    api.delete(policy)
-    eventually(lambda: api.find(policy), "the policy again")
