@@ -11,6 +11,7 @@ them as they were, and ending it may wait for names.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +45,8 @@ _GIVE_BACK_S: Final = 60.0
 """Memory that is held and not used is given back this often, and after each of the first two intervals."""
 _LATE_S: Final = 20.0
 """The end of an interval may wait 15 s for names."""
+_MOST_CGROUPS: Final = int(Limit.CGROUP_CACHE) // 2
+"""What is selected anew is in the kernel's map before what is not any more is taken out."""
 QUEUES_BYTES: Final = 16 << 20
 """Of what waits for all endpoints together: a node with many policies may have many dead endpoints."""
 _LEAST_QUEUE_BYTES: Final = 256 << 10
@@ -238,9 +241,13 @@ class Service:
             active = self._slots.get(name or "")
             # One that has no slot yet is nobody's, whatever is above it.
             selected.cgroups[cgroup] = active.slot if active is not None else NO_SLOT
-        if selected.cgroups != self._cgroups:
-            self._engine.sampler.select_cgroups(selected.cgroups)
-            self._cgroups = dict(selected.cgroups)
+        cgroups = selected.cgroups
+        if len(cgroups) > _MOST_CGROUPS:
+            log.once("cgroups", "more pods than the kernel's map takes", cgroups=len(cgroups))
+            cgroups = dict(islice(cgroups.items(), _MOST_CGROUPS))
+        if cgroups != self._cgroups:
+            self._engine.sampler.select_cgroups(cgroups)
+            self._cgroups = dict(cgroups)
         for pid in set(self._processes) - set(selected.processes):
             self._engine.sampler.deselect_process(pid)
         for pid, slot in selected.processes.items():

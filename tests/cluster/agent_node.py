@@ -139,12 +139,12 @@ class Node:
         slices = f"/kubepods.slice/kubepods-{qos}.slice"
         return f"{slices}/kubepods-{qos}-pod{uid.replace('-', '_')}.slice"
 
-    def run(self, cgroup: str, program: str = "pie") -> Running:
+    def run(self, cgroup: str, executable: Path | None = None) -> Running:
         """A busy program in a cgroup, until the node is closed."""
         procs = self.mount.joinpath(*cgroup.strip("/").split("/"), "cgroup.procs")
         script = 'echo $$ > "$0" && exec "$1"'
-        command = ["sh", "-c", script, str(procs), str(build(program))]
-        return self._stack.enter_context(running_command(command, program))
+        command = ["sh", "-c", script, str(procs), str(executable or build("pie"))]
+        return self._stack.enter_context(running_command(command, "pie"))
 
     def busy_pod(self, name: str, namespace: str = "shop", **options: Any) -> Pod:
         """A pod with one busy container that the status tells of."""
@@ -162,6 +162,7 @@ class Node:
                     folder.rmdir()
                 if time.monotonic() > until:
                     raise AssertionError(f"{folder} cannot be removed")
+                time.sleep(0.05)
 
 
 @contextmanager
@@ -181,12 +182,14 @@ def node(api: Api, **options: Any) -> Iterator[Node]:
 class ClusterAgent(Agent):
     """`flameherd agent --cluster` as in a pod of the DaemonSet."""
 
-    def __init__(self, folder: Path, plane: ControlPlane, cache: Path, name: str = NODE) -> None:
+    def __init__(
+        self, folder: Path, plane: ControlPlane, cache: Path, lock: Path | None = None
+    ) -> None:
+        self._lock = lock or folder / "agent.lock"
         self.account = folder / "account"
         self.account.mkdir(exist_ok=True)
         (self.account / "ca.crt").write_bytes(plane.admin.ca.read_bytes())
         self._plane = plane
-        self._node = name
         self.renew_token()
         super().__init__(folder, cache=cache)
 
@@ -200,18 +203,17 @@ class ClusterAgent(Agent):
         fresh.replace(self.account / "token")
 
     def arguments(self) -> list[str]:
-        folder = self.config.parent
         host, port = self._plane.url.removeprefix("https://").split(":")
         environment = {
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
-            "FLAMEHERD_NODE": self._node,
+            "FLAMEHERD_NODE": NODE,
             "FLAMEHERD_NAMESPACE": AGENTS,
         }
         return [
             "env", *(f"{key}={value}" for key, value in environment.items()),
             FLAMEHERD, "agent", "--cluster", "--service-account", str(self.account),
-            "--lock", str(folder / "agent.lock"), "--listen", "127.0.0.1:0",
+            "--lock", str(self._lock), "--listen", "127.0.0.1:0",
             "--cache", str(self._cache),
         ]  # fmt: skip
 

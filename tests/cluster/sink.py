@@ -68,13 +68,13 @@ class Sink:
                 found[pod].append(resource)
         return found
 
-    def cpu_seconds(self, pod: str) -> float:
+    def cpu_seconds(self, uid: str) -> float:
         """Samples × period of all profiles of a pod."""
-        return sum(
-            float(sample[-1]) * sample[2][4] / 1e9
-            for sample in self.samples()
-            if dict(sample[0]).get("k8s.pod.name") == pod
-        )
+        total = 0.0
+        for sample in self.samples():
+            if dict(sample[0]).get("k8s.pod.uid") == uid:
+                total += sample[-1] * sample[2][4] / 1e9
+        return total
 
 
 @contextmanager

@@ -22,7 +22,8 @@ from flameherd_agent.observe.logs import Log
 
 log = Log(__name__)
 
-_PAUSE_S: Final = (0.5, 30.0)
+_PAUSE_S: Final = (3.0, 30.0)
+"""Before another connection, at random below the first, then twice that, up to the second."""
 _CLOSE_S: Final = 5.0
 
 

@@ -87,19 +87,23 @@ class PidsHierarchy:
         if self._walked is not None and now - self._walked < WALK_PAUSE_SECONDS:
             return None
         self._walked = now
-        # Cgroups that ended stay known: samples of the last interval still name them. Bounded,
-        # oldest go first.
+        # Cgroups that ended stay known: samples of the last interval still name them.
         for known, name in self.walk():
             self._paths.pop(known, None)
             self._paths[known] = name
-        while len(self._paths) > MAX_CGROUPS:
-            self._paths.pop(next(iter(self._paths)))
+        self._bound()
         return self._paths.get(cgroup_id)
 
     def learn(self, cgroup_id: int, path: str) -> None:
         """Take note of a cgroup that was seen elsewhere: it may be gone before the next walk."""
         self._paths.pop(cgroup_id, None)
         self._paths[cgroup_id] = path
+        self._bound()
+
+    def _bound(self) -> None:
+        """The oldest go first."""
+        while len(self._paths) > MAX_CGROUPS:
+            self._paths.pop(next(iter(self._paths)))
 
     def directory(self, path: str) -> str:
         """Where the cgroup `path` is in the file system."""
