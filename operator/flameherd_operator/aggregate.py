@@ -217,7 +217,7 @@ def _message(snapshot: Snapshot, grave: int, row: Any, share: float, now: float)
         minutes = (now - float(snapshot.at[int(row["node"])])) / 60
         return f"no report for {minutes:.0f} minutes"
     if grave == FAILING:
-        return snapshot.errors.get((int(row["policy"]), int(row["node"])), "sending fails")
+        return snapshot.errors[int(row["node"])].get(int(row["policy"]), "sending fails")
     if grave == FLOOR:
         return f"over the budget even at {row['hz']} Hz"
     if grave == LOWERED:
@@ -233,7 +233,7 @@ def _message(snapshot: Snapshot, grave: int, row: Any, share: float, now: float)
 def _error(snapshot: Snapshot, mine: list[tuple[int, Any, float]]) -> str:
     """One error, with its node."""
     for grave, row, _ in mine:
-        text = snapshot.errors.get((int(row["policy"]), int(row["node"])))
+        text = snapshot.errors[int(row["node"])].get(int(row["policy"]))
         if grave == FAILING and text:
             return f"{snapshot.nodes[int(row['node'])]}: {text}"
     return ""

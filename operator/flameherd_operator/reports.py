@@ -69,8 +69,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     shards: tuple[Mapping[str, str], ...]
     notices: Mapping[str, tuple[str, ...]]
     rows: NDArray[Any]
-    errors: Mapping[tuple[int, int], str]
-    """(index of a policy, index of a node) → why sending fails."""
+    errors: tuple[Mapping[int, str], ...]
+    """Of each node: index of a policy → why sending fails."""
     settling: bool
     """The operator has just begun: nodes are still to report."""
 
@@ -129,7 +129,7 @@ class Reports:
             if before is None and len(self._nodes) >= MAX_NODES:
                 raise ValueError(f"{MAX_NODES} nodes report already")
             numbers = [self._index.setdefault(one.name, len(self._index)) for one in policies]
-            # 5,000 nodes have the same few versions: each text is kept once.
+            # 5,000 nodes have the same few versions and errors: each text is kept once.
             shards = {self._once(name): self._once(text) for name, text in report.shards.items()}
             self._nodes[node] = _Node(
                 at=now,
@@ -138,7 +138,7 @@ class Reports:
                 notices=report.notices,
                 rows=_rows(numbers, policies, report.seconds),
                 errors={
-                    number: one.export_error
+                    number: self._once(one.export_error)
                     for number, one in zip(numbers, policies, strict=True)
                     if one.export_error
                 },
@@ -165,11 +165,7 @@ class Reports:
                 shards=tuple(node.shards for node in kept),
                 notices={n: k.notices for n, k in zip(nodes, kept, strict=True) if k.notices},
                 rows=rows,
-                errors={
-                    (policy, number): text
-                    for number, node in enumerate(kept)
-                    for policy, text in node.errors.items()
-                },
+                errors=tuple(node.errors for node in kept),
                 settling=now - self._began < SETTLE_S,
             )
 
