@@ -208,7 +208,8 @@ def test_kubectl_lists_and_explains(api: Api, control_plane: ControlPlane) -> No
     )
     (head, *rows) = control_plane.kubectl("get", "profpol", "-A", "-o", "wide").splitlines()
     assert head.split() == [
-        *("NAMESPACE", "NAME", "HZ", "READY", "REASON", "SUSPENDED", "PRIORITY", "ENDPOINT", "AGE")
+        *("NAMESPACE", "NAME", "HZ", "PODS", "READY", "REASON", "CPU-PER-NODE", "SUSPENDED"),
+        *("PRIORITY", "ENDPOINT", "AGE"),
     ]
     assert any(row.split()[1] == "listed" for row in rows)
     assert "profilingpolicy.flameherd.dev/listed" in control_plane.kubectl(
