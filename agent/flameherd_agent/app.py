@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 DEFAULT_CACHE: Final = Path("/var/cache/flameherd")
 _EVENTS_PERIOD_S: Final = 0.25
 """The event stream is read at least this often."""
+_REST_S: Final = 1.0
+"""While nothing is sampled, there is nothing to read."""
 _YOUNG_PERIOD_S: Final = 0.05
 """Stacks are looked at this often while a process that runs an interpreter is new."""
 _EVENTS_PAUSE_S: Final = 0.01
@@ -169,6 +171,7 @@ class Engine:
         if self.sampler.resting:
             self.sampler.rouse()
             self._watch_events()
+            self._next_events = time.monotonic()
 
     # Selection
 
@@ -211,7 +214,7 @@ class Engine:
         now = time.monotonic()
         if ready or not timeout or now >= self._next_events:
             self._read_events()
-            self._next_events = now + _EVENTS_PERIOD_S
+            self._next_events = now + (_REST_S if self.sampler.resting else _EVENTS_PERIOD_S)
             self._events_pause = now + _EVENTS_PAUSE_S
         for record in self._cold_ring.read(self._cold_ring.size):
             self.processes.cold(record)

@@ -200,6 +200,34 @@ def test_v2_otherwise_and_the_whole_before_a_part(tmp_path: Path) -> None:
     assert (found.mount, found.version) == (whole, 2)
 
 
+def test_from_within_a_cgroup_namespace_the_hosts_mount_is_the_whole(tmp_path: Path) -> None:
+    """A container's own mount shows `/`, which is its own cgroup; the host's is told from there."""
+    own, host = tmp_path / "own", tmp_path / "host"
+    own.mkdir()
+    host.mkdir()
+    mounts = _mount(own, "cgroup2", "rw") + _mount(host, "cgroup2", "ro", "/../../..")
+    assert PidsHierarchy.discover(_proc(tmp_path, mounts)).mount == host
+
+
+def test_what_is_mounted_over_another_hides_it(tmp_path: Path) -> None:
+    own, host = tmp_path / "own", tmp_path / "host"
+    own.mkdir()
+    host.mkdir()
+    mounts = _mount(host, "cgroup2", "ro", "/../../..") + _mount(host, "cgroup2", "rw")
+    mounts += _mount(own, "cgroup2", "rw", "/..")
+    assert PidsHierarchy.discover(_proc(tmp_path, mounts)).mount == own
+
+
+def test_what_is_learned_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flameherd_agent.metadata.hierarchy.MAX_CGROUPS", 3)
+    hierarchy = PidsHierarchy(tmp_path, version=2, clock=lambda: 0.0)
+    for number in range(10**9, 10**9 + 5):
+        hierarchy.learn(number, f"/{number}")
+    known = [n for n in range(10**9, 10**9 + 5) if hierarchy.path_of_id(n)]
+    assert len(known) <= 3
+    assert known[-1] == 10**9 + 4
+
+
 def test_no_hierarchy_says_how_to_mend(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="mount /sys/fs/cgroup"):
         PidsHierarchy.discover(_proc(tmp_path, ""))
