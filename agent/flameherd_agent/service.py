@@ -22,6 +22,7 @@ from flameherd_agent.configuration import Source
 from flameherd_agent.engine_metrics import engine_families
 from flameherd_agent.kernel.abi import Counter, Limit, Outcome
 from flameherd_agent.kernel.perf import online_cpus
+from flameherd_agent.kernel.sampler import SlotMeter
 from flameherd_agent.kernel.ticks import TickBalance, throttled_above_hz
 from flameherd_agent.model import ResourceProfiles
 from flameherd_agent.observe.logs import Log
@@ -76,6 +77,8 @@ class Service:
         self._numbers = SlotNumbers()
         self._config = AgentConfig()
         self._slots: dict[str, ActiveSlot] = {}
+        self._begins: dict[str, SlotMeter] = {}
+        """Each slot's meter when it began."""
         self._exporters: dict[str, tuple[AgentEndpoint, Exporter]] = {}
         self._closing: list[threading.Thread] = []
         self._processes: dict[Pid, SlotId] = {}
@@ -139,6 +142,7 @@ class Service:
             if policy.name not in new or not self._open_endpoint(policy.endpoint, wanted):
                 continue
             self._engine.rouse()
+            self._begins[policy.name] = self._engine.sampler.meter(active.slot)
             self._engine.set_slot(active.slot, active.labels, self._costs.begin(active))
             self._slots[policy.name] = active
             log.info("slot begins", policy=policy.name, hertz=active.frequency_hz)
@@ -178,6 +182,10 @@ class Service:
         if slots:
             self._engine.rouse()
         self._costs.keep(slots)
+        self._begins = {
+            name: self._begins.get(name) or self._engine.sampler.meter(active.slot)
+            for name, active in slots.items()
+        }
         for name, active in slots.items():
             self._engine.set_slot(active.slot, active.labels, self._costs.begin(active))
             for reason in active.policy.clipped_by:
@@ -374,7 +382,10 @@ class Service:
         counts = engine.sampler.counters()
         balance = engine.sampler.tick_balance()
         self._tell_missed(balance)
-        meters = {name: engine.sampler.meter(slot.slot) for name, slot in self._slots.items()}
+        meters = {
+            name: engine.sampler.meter(slot.slot).since(self._begins[name])
+            for name, slot in self._slots.items()
+        }
         endpoints = {name: exporter.stats() for name, (_, exporter) in self._exporters.items()}
         families = engine_families(engine, counts, balance)
         families += [

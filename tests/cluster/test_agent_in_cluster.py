@@ -281,6 +281,7 @@ def test_containers_are_chosen_by_name_once_it_is_known(world: World, one_node: 
     seen = world.agent.status()["ticks"]["seen"]
     eventually(lambda: world.agent.status()["ticks"]["seen"] - seen > 300, "ticks go on")
     assert not world.resources(pod), "nobody's"
+    assert world.samples("shop/rest") == world.samples("shop/web-only") == 0
     pod.tell()
 
     def names() -> dict[Any, set[Any]]:

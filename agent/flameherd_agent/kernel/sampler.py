@@ -47,6 +47,12 @@ class SlotMeter:
     samples: int
     run_ns: int
 
+    def since(self, begin: "SlotMeter") -> "SlotMeter":
+        """What has come since: a slot's number may have been another policy's before."""
+        return SlotMeter(
+            self.ticks - begin.ticks, self.samples - begin.samples, self.run_ns - begin.run_ns
+        )
+
 
 class Sampler:
     """Programs loaded and attached. Nothing is sampled until a slot has a rate and something selects it."""
