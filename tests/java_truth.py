@@ -120,14 +120,15 @@ def java_frames(stack: Sequence[Location]) -> list[JavaFrame]:
         for line in reversed(location.lines):
             if "." not in line.function or " " in line.function:
                 continue  # a stub
-            ahead = location is leaf and line is not location.lines[-1]
+            ahead = location is leaf and len(location.lines) > 1
             found.append(JavaFrame(line.function, line.file, line.line, native, ahead))
             native = 0
     return found
 
 
 def _is_own(frame: JavaFrame) -> bool:
-    return frame.name.rpartition(".")[0] in own_classes() or "$$Lambda" in frame.name
+    owner = frame.name.rpartition(".")[0]
+    return owner in own_classes() or "$$Lambda" in owner or owner.startswith("Many$Of")
 
 
 def wrong(program: str, sample: Sample, noted: bool = True) -> tuple[str, bool]:
@@ -143,7 +144,10 @@ def wrong(program: str, sample: Sample, noted: bool = True) -> tuple[str, bool]:
     best = ("no chain", -1, False)
     for chain in chains(program):
         why, reached, full = _match(chain, frames)
-        if why and not noted and frames[reached].ahead:
+        behind = (
+            not reached or frames[reached - 1].ahead
+        )  # the physical method itself must be right
+        if why and not noted and frames[reached].ahead and (behind or "line is not" in why):
             why = ""
         if (not why, reached, full) > (not best[0], best[1], best[2]):
             best = (why, reached, full)

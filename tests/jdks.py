@@ -6,9 +6,11 @@ the oldest; their C library uses nothing of libc.
 """
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,11 +49,12 @@ class Jdk:
     def name(self) -> str:
         return f"{self.build}-{self.version}"
 
-    def command(self, program: str, *options: str) -> list[str]:
+    def command(self, program: str, *options: str, arguments: Sequence[str] = ()) -> list[str]:
         """What runs a truth program."""
         folder = classes()
         if self.root is None:
-            return [str(self.java), *options, "-cp", str(folder), program, f"{folder}/{_LIBRARY}"]
+            library = f"{folder}/{_LIBRARY}"
+            return [str(self.java), *options, "-cp", str(folder), program, library, *arguments]
         inside = Path("truth")
         target = self.root / inside / folder.name
         if not target.exists():
@@ -62,6 +65,7 @@ class Jdk:
         return [
             *("unshare", "--mount", "sh", "-c", _ENTER, str(self.root), str(self.java)),
             *options, "-cp", place, program, f"{place}/{_LIBRARY}",
+            *arguments,
         ]  # fmt: skip
 
 
@@ -81,18 +85,21 @@ def classes() -> Path:
     folder = CACHE / f"hotspot-programs-{hashlib.sha256(text).hexdigest()[:16]}"
     if folder.exists():
         return folder
-    building = folder.with_name(f".{folder.name}.building")
-    shutil.rmtree(building, ignore_errors=True)
+    building = folder.with_name(f".{folder.name}.{os.getpid()}")
     building.mkdir(parents=True)
-    subprocess.run(
-        [javac, "--release", "8", "-Xlint:-options", "-d", building, *sources], check=True
-    )
-    subprocess.run(
-        ["gcc", "-O1", "-shared", "-fPIC", "-nostdlib", f"-I{include}", f"-I{include}/linux",
-         "-o", building / _LIBRARY, PROGRAMS / "callback.c"],
-        check=True,
-    )  # fmt: skip
-    building.rename(folder)
+    try:
+        subprocess.run(
+            [javac, "--release", "8", "-Xlint:-options", "-d", building, *sources], check=True
+        )
+        subprocess.run(
+            ["gcc", "-O1", "-shared", "-fPIC", "-nostdlib", f"-I{include}", f"-I{include}/linux",
+             "-o", building / _LIBRARY, PROGRAMS / "callback.c"],
+            check=True,
+        )  # fmt: skip
+        if not folder.exists():  # another run may have been quicker
+            building.rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
     return folder
 
 

@@ -70,7 +70,7 @@ def hotspot() -> list[str]:
             test_truth_hotspot.record(jdk, tier, names, SAMPLES, test_truth_hotspot.LIMIT_S),
         )
         for jdk in sorted(everything, key=lambda one: (one.version, one.build))
-        for tier in test_truth_hotspot.TIERS
+        for tier in test_truth_hotspot.TABLE
     ]
     return [*_head("JVM, tiers", names), *rows, *failed]
 

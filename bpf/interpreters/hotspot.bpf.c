@@ -32,6 +32,7 @@ int fh_hotspot(struct bpf_perf_event_data *ctx) {
         hash = fh_mix(hash, s->key.cookie);
         p->phase = FH_HOTSPOT_RUN;
         p->end = 0;
+        p->java = 0;
     }
     for (int i = 0; i < FH_FRAMES_PER_PROGRAM; i++) {
         u64 pc = u->exact ? u->r.pc : u->r.pc - 1;
@@ -65,6 +66,7 @@ int fh_hotspot(struct bpf_perf_event_data *ctx) {
                 next = FH_PROGRAM_FINISH;
                 break;
             }
+            p->java = 1;
             u->exact = 0;
             u->rbx_at = 1;
             if (!u->r.pc)
@@ -72,7 +74,9 @@ int fh_hotspot(struct bpf_perf_event_data *ctx) {
         } else {
             if (!fh_find_mapping(u, pc)) {
                 s->key.outcome = FH_OUTCOME_NO_MAPPING;
-                next = s->user_frames == 0 || s->fresh ? FH_PROGRAM_COLD : FH_PROGRAM_FINISH;
+                /* Behind Java frames it is rather a step that went wrong: a cold sample would lose them all.
+                 */
+                next = s->user_frames == 0 || (s->fresh && !p->java) ? FH_PROGRAM_COLD : FH_PROGRAM_FINISH;
                 break;
             }
             p->end = 0; /* the blob's words are gone */

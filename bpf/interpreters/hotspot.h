@@ -58,8 +58,8 @@ struct fh_hotspot {
     u64 second; /* without the position */
     u32 heap;
     u32 hops;
-    u32 emitted; /* of this program's run */
-    u32 reserved;
+    u32 emitted;                    /* of this program's run */
+    u32 java;                       /* whether a frame of the code cache was seen */
     u8 head[FH_HOTSPOT_BLOB_BYTES]; /* of the blob, or of a ConstMethod */
     u8 nmethod[FH_HOTSPOT_NMETHOD_BYTES];
 };
@@ -373,6 +373,12 @@ static __always_inline int fh_hotspot_compiled(const struct fh_hotspot_layout *l
     if (way == FH_HOTSPOT_SAVED || way == FH_HOTSPOT_FIXED || way == FH_HOTSPOT_MOVING ||
         way == FH_HOTSPOT_BY_RBP)
         u->r.fp = pair[0];
+    if (way == FH_HOTSPOT_BY_RBP &&
+        pair[1] == ~0ULL) { /* a barrier's stub has a word more: where to deoptimise */
+        cfa += 8;
+        if (fh_read_user(&pair[1], 8, cfa - 8))
+            return -1;
+    }
     if (way == FH_HOTSPOT_CALLING) {
         p->first = 0;
         p->end = 0;

@@ -44,6 +44,8 @@ TIERS = {
 }
 """By what the programs are run: all tiers as they come; the same, but C2 notes the methods at every instruction, not only
 where it may be stopped; the interpreter alone; the quick compiler alone; some methods interpreted, others compiled."""
+TABLE = ("default", "everywhere", "interpreted", "C1")
+"""What docs/runtimes/README.md shows."""
 NOTED = ("everywhere", "interpreted")
 """Here the methods at the leaf are known too, where they are inlined."""
 QUICK = ("everywhere", "interpreted")

@@ -118,6 +118,10 @@ class Interpreters:
         attachment = self._attached.get(cookie)
         return attachment is not None and not attachment.refused
 
+    def layouts_of(self, name: str) -> list[Layout]:
+        """The layouts of one interpreter that processes are unwound by now."""
+        return list(self._plugins[name].layouts.values())
+
     @property
     def young(self) -> bool:
         """Whether a process has been attached to lately: many live for a moment only."""

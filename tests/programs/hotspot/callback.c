@@ -10,7 +10,10 @@ __attribute__((noinline)) static jint call(JNIEnv *env, jclass type, jint depth)
 }
 
 JNIEXPORT jint JNICALL Java_Callback_down(JNIEnv *env, jclass type, jint depth) {
-    jint result = call(env, type, depth);
+    jint result;
+    while (depth < 0) /* for ever */
+        __asm__ volatile("" ::: "memory");
+    result = call(env, type, depth);
     __asm__ volatile("" ::: "memory");
     return result + 1;
 }
