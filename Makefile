@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PY_SOURCES := policy agent backend operator tests tools bench
-C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/interpreters/*.h bpf/interpreters/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/fuzz/*.c tests/programs/*.c tests/programs/*.cc tests/programs/cpython/*.c tests/programs/hotspot/*.c)
+C_SOURCES := $(wildcard bpf/*.h bpf/*.c bpf/lib/*.h bpf/lib/*.c bpf/interpreters/*.h bpf/interpreters/*.c bpf/shim/include/*/*.h tests/unwinder/*.c tests/fuzz/*.c tests/programs/*.c tests/programs/*.cc tests/programs/cpython/*.c tests/programs/hotspot/*.c tests/programs/v8/*.c)
 # Node and npm of one version from .venv, whatever the machine has.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix backend/ui --loglevel error
 UI_SOURCES := $(shell find backend/ui/src backend/ui/public backend/ui/index.html backend/ui/vite.config.ts -type f)

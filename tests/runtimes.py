@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests import java_truth, jdks, python_roots
+from tests import java_truth, jdks, nodes, python_roots
 from tests.debian_roots import NoRootError
-from tests.ebpf import test_truth_cpython, test_truth_hotspot
+from tests.ebpf import test_truth_cpython, test_truth_hotspot, test_truth_v8
 from tests.pythons import pythons
 
 SAMPLES = 500
@@ -75,7 +75,35 @@ def hotspot() -> list[str]:
     return [*_head("JVM, tiers", names), *rows, *failed]
 
 
-TABLES: dict[str, Callable[[], list[str]]] = {"cpython": cpython, "hotspot": hotspot}
+def v8() -> list[str]:
+    """A row for each Node.js and way to run it."""
+    names = test_truth_v8.NAMES
+    everything = list(nodes.nodes())
+    failed: list[str] = []
+    for major in nodes.missing():
+        try:
+            everything.append(nodes.fetched(major))
+        except nodes.NoNodeError as problem:
+            failed.append(f"| Node.js {major} | not tried: {problem} |")
+    rows = []
+    for node in sorted(everything, key=lambda one: one.version):
+        for tier in test_truth_v8.TIERS:
+            cases = [case for case in test_truth_v8.cases(node) if case[1] == tier]
+            if not cases:
+                continue
+            verdicts = test_truth_v8.record(node, cases, SAMPLES, test_truth_v8.LIMIT_S)
+            for case, verdict in verdicts.items():
+                sys.stderr.write(f"{node.name} {case}: {verdict.describe()}\n")
+            found = {case[0]: f"{one.right} of {one.samples}" for case, one in verdicts.items()}
+            cells = [
+                f"Node.js {node.name}, {tier or 'default'}",
+                *(found.get(name, "") for name in names),
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+    return [*_head("Node.js, tiers", names), *rows, *failed]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {"cpython": cpython, "hotspot": hotspot, "v8": v8}
 
 
 def write(name: str, table: Sequence[str]) -> None:

@@ -91,6 +91,8 @@ def _entry_bytes(configuration: int) -> int:
 
 def returns(table: bytes) -> dict[int, int]:
     """{offset behind a call: offset of its exit}."""
+    if len(table) < _SAFEPOINTS.size:
+        return {}
     count, configuration, _ = _SAFEPOINTS.unpack_from(table)
     size = _entry_bytes(configuration)
     pc, index = configuration >> 4 & 7, configuration >> 7 & 7
