@@ -39,6 +39,7 @@ enum fh_limit {
     FH_STACK_WORDS = 1024,          /* kernel + user frame words, rounded up to a power of two */
     FH_COLD_PAGES = 9,              /* pages of stack copied for a process that is not loaded yet */
     FH_COLD_BYTES = 36864,          /* FH_COLD_PAGES * 4096 */
+    FH_COLD_RING_BYTES = 8388608,   /* of fh_cold_ring */
     FH_COLD_KERNEL_WORDS = 128,     /* room for the kernel frames of a cold record */
     FH_CGROUP_CACHE = 4096,         /* cgroups whose slot is remembered */
     FH_MAX_COUNTS = 16384,          /* distinct (stack, thread, slot) of one interval */

@@ -6,6 +6,10 @@
  * Three raw tracepoints keep what is known of processes true between the agent's own updates.
  */
 
+/* bcc creates every map while it compiles, beside LLVM: the large ones have one entry here, and the agent
+ * makes them at the size that SIZES of kernel/loader.py says, in which their bytes are counted below. */
+#define FH_SIZED 1
+
 /* key 0 -> struct fh_config; agent writes, nobody evicts; 40 B */
 BPF_ARRAY(fh_config, struct fh_config, 1);
 /* slot -> struct fh_slot; agent writes; 16 KiB */
@@ -15,15 +19,15 @@ BPF_PERCPU_ARRAY(fh_slot_state, struct fh_slot_state, FH_MAX_SLOTS);
 /* enum fh_outcome or fh_counter -> u64, per CPU; programs write */
 BPF_PERCPU_ARRAY(fh_counters, u64, FH_COUNTER_COUNT);
 /* tgid -> slot, for --pid; agent writes, fork copies, exit deletes; 8192 * 80 B = 640 KiB */
-BPF_TABLE("hash", u32, u32, fh_tgid_slots, FH_MAX_PROCESSES);
+BPF_TABLE("hash", u32, u32, fh_tgid_slots, FH_SIZED);
 /* cgroup id -> slot, as configured; agent writes; 4096 * 72 B = 288 KiB */
 BPF_TABLE("hash", u64, u32, fh_cgroup_slots, FH_CGROUP_CACHE);
 /* cgroup id -> its slot or its ancestors'; programs write, LRU evicts; 4096 * 72 B = 288 KiB */
 BPF_TABLE("lru_hash", u64, struct fh_cgroup_slot, fh_cgroup_cache, FH_CGROUP_CACHE);
 /* tgid -> struct fh_process; agent writes, fork copies, exec and exit delete; 8192 * 96 B = 768 KiB */
-BPF_TABLE("hash", u32, struct fh_process, fh_processes, FH_MAX_PROCESSES);
+BPF_TABLE("hash", u32, struct fh_process, fh_processes, FH_SIZED);
 /* index -> struct fh_mapping; agent writes extents through mmap; 2 MiB */
-BPF_F_TABLE("array", u32, struct fh_mapping, fh_mappings, FH_MAX_MAPPINGS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct fh_mapping, fh_mappings, FH_SIZED, BPF_F_MMAPABLE);
 /* index -> struct fh_table; agent writes through mmap; 512 KiB */
 BPF_F_TABLE("array", u32, struct fh_table, fh_tables, FH_MAX_TABLES, BPF_F_MMAPABLE);
 /* index -> struct fh_rule; agent appends through mmap; 256 KiB */
@@ -32,15 +36,15 @@ BPF_F_TABLE("array", u32, struct fh_rule, fh_rules, FH_MAX_RULES, BPF_F_MMAPABLE
 BPF_F_TABLE("array", u32, struct fh_words, fh_slab, 1, BPF_F_INNER_MAP | BPF_F_MMAPABLE);
 BPF_ARRAY_OF_MAPS(fh_slabs, "fh_slab", FH_MAX_SLABS);
 /* struct fh_count_key -> struct fh_count_value; programs write, the agent drains the idle one; 2 * 1.8 MiB */
-BPF_TABLE("hash", struct fh_count_key, struct fh_count_value, fh_counts_0, FH_MAX_COUNTS);
-BPF_TABLE("hash", struct fh_count_key, struct fh_count_value, fh_counts_1, FH_MAX_COUNTS);
+BPF_TABLE("hash", struct fh_count_key, struct fh_count_value, fh_counts_0, FH_SIZED);
+BPF_TABLE("hash", struct fh_count_key, struct fh_count_value, fh_counts_1, FH_SIZED);
 /* stack hash -> 1 if its definition was sent this interval; like the counts; 2 * 1 MiB */
-BPF_TABLE("hash", u64, u8, fh_seen_0, FH_MAX_COUNTS);
-BPF_TABLE("hash", u64, u8, fh_seen_1, FH_MAX_COUNTS);
+BPF_TABLE("hash", u64, u8, fh_seen_0, FH_SIZED);
+BPF_TABLE("hash", u64, u8, fh_seen_1, FH_SIZED);
 /* struct fh_stack_record and words; 512 KiB, grown by the agent on machines with many CPUs */
 BPF_RINGBUF_OUTPUT(fh_ring, 128);
 /* struct fh_cold_record, kernel words, stack bytes; 8 MiB */
-BPF_RINGBUF_OUTPUT(fh_cold_ring, 2048);
+BPF_RINGBUF_OUTPUT(fh_cold_ring, FH_SIZED);
 /* key 0 -> struct fh_scratch, per CPU: the sample in the making */
 BPF_PERCPU_ARRAY(fh_scratch, struct fh_scratch, 1);
 /* cpu -> struct fh_cold: too large for a per-CPU map; 38 KiB a CPU, the agent sets the number of CPUs */

@@ -14,7 +14,7 @@ from flameherd_agent.errors import EnvironmentProblem
 from flameherd_agent.interpreters.base import Interpreter
 from flameherd_agent.kernel.loader import Bytecode, bytecode, is_compiled
 
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 10.0
 """Until names have to wait for a program, and as long again until tables no longer keep it waiting."""
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flameherd_agent.errors import EnvironmentProblem
+from flameherd_agent.kernel.abi import Limit
 from flameherd_agent.kernel.bpf import (
     Map,
     MapDefinition,
@@ -58,6 +59,18 @@ PROGRAMS: Final = {
     "fh_exec": ProgramType.RAW_TRACEPOINT,
     "fh_exit": ProgramType.RAW_TRACEPOINT,
 }
+
+SIZES: Final = {
+    "fh_tgid_slots": int(Limit.MAX_PROCESSES),
+    "fh_processes": int(Limit.MAX_PROCESSES),
+    "fh_mappings": int(Limit.MAX_MAPPINGS),
+    "fh_counts_0": int(Limit.MAX_COUNTS),
+    "fh_counts_1": int(Limit.MAX_COUNTS),
+    "fh_seen_0": int(Limit.MAX_COUNTS),
+    "fh_seen_1": int(Limit.MAX_COUNTS),
+    "fh_cold_ring": int(Limit.COLD_RING_BYTES),
+}
+"""Entries of the large maps, bytes of a ring: the sources do not say them, since bcc would make them beside LLVM."""
 
 CONSTANTS: Final = {
     "KERNEL_STACK_BYTES": 16384,  # THREAD_SIZE of x86-64 without KASAN
@@ -255,7 +268,7 @@ def load(cache: Path | None, entries: dict[str, int] | None = None) -> Loaded:
     require()
     compiled = bytecode(cache)
     _raise_memlock()
-    sizes = {"fh_cold": possible_cpus()} | (entries or {})
+    sizes = SIZES | {"fh_cold": possible_cpus()} | (entries or {})
     definitions = _definitions(compiled, sizes)
     maps: dict[str, Map] = {}
     programs: dict[str, Program] = {}
