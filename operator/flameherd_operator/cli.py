@@ -51,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--image", default=defaults.image, help="of agents whose pool names none")
     made.add_argument("--pull-secret", action="append", default=[], help="of agents; repeatable")
+    made.add_argument(
+        "--cluster-name", default="", metavar="NAME", help="k8s.cluster.name of every profile"
+    )
     for option, seconds, what in (
         (
             "--idle-after",
@@ -126,6 +129,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         service_account=arguments.service_account,
         image=arguments.image,
         pull_secrets=tuple(arguments.pull_secret),
+        cluster_name=arguments.cluster_name,
         se_linux_type=arguments.selinux_type,
         app_armor_profile=arguments.apparmor_profile,
         defaults=None if arguments.defaults is None else read_defaults(arguments.defaults),

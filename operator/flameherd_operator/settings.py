@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     image: str = f"flameherd/flameherd-agent:{version('flameherd-operator')}"
     """Of the agent, where a pool names none: the operator's own version."""
     pull_secrets: tuple[str, ...] = ()
+    cluster_name: str = ""
+    """`k8s.cluster.name` of every profile; "" = profiles carry none."""
     se_linux_type: str = ""
     """SELinux type of the agents; "" = the node's default, which may not read other processes."""
     app_armor_profile: str = ""

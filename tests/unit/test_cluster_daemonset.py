@@ -20,9 +20,13 @@ KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": 
 
 @pytest.fixture
 def container() -> dict[str, Any]:
+    return rendered(Settings())
+
+
+def rendered(settings: Settings) -> dict[str, Any]:
     metadata = {"name": "default", "uid": "1", "generation": 1}
     pool = see("AgentPool", {"metadata": metadata, "spec": {}})
-    made = desired(Inputs(owner_uid="u", pools=(pool,)), Settings()).objects
+    made = desired(Inputs(owner_uid="u", pools=(pool,)), settings).objects
     (daemonset,) = (each for each in made if each["kind"] == "DaemonSet")
     found: dict[str, Any] = daemonset["spec"]["template"]["spec"]["containers"][0]
     return found
@@ -58,6 +62,13 @@ def test_its_environment_is_enough(container: dict[str, Any], account: Path) -> 
     }
     assert fields["FLAMEHERD_NODE"] == "spec.nodeName"
     assert fields["FLAMEHERD_NAMESPACE"] == "metadata.namespace"
+
+
+def test_the_clusters_name_comes_along(account: Path) -> None:
+    container = rendered(Settings(cluster_name="prod"))
+    stated = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    env = {**KUBERNETES, "FLAMEHERD_NODE": "n", "FLAMEHERD_NAMESPACE": "a", **stated}
+    assert in_cluster(account, env).cluster == "prod"
 
 
 def test_its_mounts_are_where_the_agent_looks(container: dict[str, Any]) -> None:

@@ -150,6 +150,11 @@ def _container(spec: AgentPoolSpec, settings: Settings) -> Spec:
             {"name": "FLAMEHERD_NODE", **field("spec.nodeName")},
             {"name": "FLAMEHERD_NAMESPACE", **field("metadata.namespace")},
             {"name": "FLAMEHERD_POD", **field("metadata.name")},
+            *(
+                [{"name": "FLAMEHERD_CLUSTER", "value": settings.cluster_name}]
+                if settings.cluster_name
+                else []
+            ),
         ],
         "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 5},
