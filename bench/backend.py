@@ -9,7 +9,9 @@ namespaces of five workloads with four pods, 20,000 distinct stacks of 8 to 48 f
 Times are wall clock for the whole answer, the median and the worst of some runs with windows that
 differ; CPU is the backend's; peak is its VmHWM, which it never gives back.
 
-    python -m bench.backend [--rows 10000000] [--json FILE]
+    python -m bench.backend [--only queries] [--rows 10000000] [--json FILE]
+
+That nothing acknowledged is lost with a thousand senders at once is a test: `pytest tests/backend/test_trouble.py --soak -m soak -k senders`.
 """
 
 import argparse
@@ -36,6 +38,7 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 from bench import export
 from tests.backend.running import RunningBackend
 
+PARTS = ["decoding", "inserting", "queries"]
 MIB = 1 << 20
 HOUR_MS = 3_600_000
 
@@ -277,19 +280,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", help="a part; several times for several"
+    )
     parser.add_argument("--json", type=Path, help="also write all figures there")
     options = parser.parse_args()
-    figures: dict[str, Any] = {"decoding": {}}
-    for hz, cores in ((20, 2), (97, 2), (97, 16)):
+    parts = options.only or PARTS
+    figures: dict[str, Any] = {}
+    for hz, cores in ((20, 2), (97, 2), (97, 16)) if "decoding" in parts else ():
         name = f"{hz} Hz, {cores} cores"
-        figures["decoding"][name] = decoding(hz, cores)
+        figures.setdefault("decoding", {})[name] = decoding(hz, cores)
         show(f"decoding, {name}", figures["decoding"][name])
     with tempfile.TemporaryDirectory() as folder:
-        figures["inserting"] = inserting(Path(folder))
-        show("inserting, one worker", figures["inserting"])
-        figures["queries"] = querying(Path(folder), options.rows, options.runs)
-    print(f"queries at {options.rows:,} rows")
-    for row in figures["queries"]:
+        if "inserting" in parts:
+            figures["inserting"] = inserting(Path(folder))
+            show("inserting, one worker", figures["inserting"])
+        if "queries" in parts:
+            figures["queries"] = querying(Path(folder), options.rows, options.runs)
+            print(f"queries at {options.rows:,} rows")
+    for row in figures.get("queries", []):
         if "median_ms" not in row:
             print(f"  {row['query']}")
             continue

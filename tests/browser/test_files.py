@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Download, Page, expect
+from playwright.sync_api import Download, Page, Route, expect
 
 from tests.browser.watched import Site, graph, picture, select_down, table_rows
 
@@ -42,8 +42,9 @@ def test_what_was_exported_can_be_opened_again(
     select_down(page, 4)
     page.keyboard.press("f")
     expect(page.locator(".trail")).to_contain_text("net/http.HandlerFunc.ServeHTTP")
-    # The browser itself may ask for the icon again when the address changes.
-    asked = [one for one in site.requests if not one[1].endswith("/favicon.svg")]
+    # The worker that reads it is a part of the page. The browser itself may ask for the icon again when the address changes.
+    parts = (f"{site.origin}/assets/", f"{site.origin}/favicon.svg")
+    asked = [one for one in site.requests if not one[1].startswith(parts)]
     assert asked == [], "a file is looked at without asking anybody"
     page.get_by_role("button", name="Close file").click()
     expect(page.locator(".timeline")).to_be_visible()
@@ -112,3 +113,40 @@ def test_a_file_that_cannot_be_read_says_why(
     expect(page.locator(".toast")).to_contain_text(f"{name} cannot be shown")
     expect(page.locator(".toast")).to_contain_text(reason)
     expect(graph(page)).to_be_visible()
+
+
+def test_a_large_file_is_read_beside_the_page_and_can_be_given_up(
+    site: Site, tmp_path: Path
+) -> None:
+    """Its worker is held back until the page was seen to go on without it."""
+    path = tmp_path / "large.speedscope.json"
+    stacks = 60_000
+    frames = [{"name": f"function_{number}", "file": f"{number % 50}.c"} for number in range(3000)]
+    samples = [[n % 7, 7 + n % 311, 400 + n % 2600] for n in range(stacks)]
+    profile = {
+        "type": "sampled",
+        "name": "large",
+        "unit": "milliseconds",
+        "startValue": 0,
+        "endValue": 1,
+    }
+    profiles = [{**profile, "samples": samples, "weights": [1] * stacks}]
+    path.write_text(json.dumps({"shared": {"frames": frames}, "profiles": profiles}))
+    page = site.open("?type=cpu")
+    held: list[Route] = []
+    page.route("**/assets/read_file-*.js", lambda route: held.append(route))
+    bar = page.locator(".opening")
+    page.locator("input[type=file]").set_input_files(path)
+    expect(bar).to_contain_text("large.speedscope.json")
+    expect(bar).to_contain_text("Reading: 0 %")
+    picture(page, "opening-light")
+    assert select_down(page, 4) == "main.(*server).checkout"
+    bar.get_by_role("button", name="Cancel").click()
+    expect(bar).to_have_count(0)
+    expect(page.locator(".query-bar.file")).to_have_count(0)
+    page.unroute("**/assets/read_file-*.js")
+    page.locator("input[type=file]").set_input_files(path)
+    expect(page.get_by_text("Read in this browser; nothing was uploaded.")).to_be_visible()
+    expect(bar).to_have_count(0)
+    total = page.locator(".query-bar.file option").first
+    expect(total).to_have_text("large: 60.00 seconds")

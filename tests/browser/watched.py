@@ -58,12 +58,14 @@ class Site:
         dark: bool = False,
         size: dict[str, int] | None = None,
         wait: str = READY,
+        touch: bool = False,
     ) -> Page:
         """A page in a context of its own, when it shows something."""
         context = self.browser.new_context(
             viewport=size or WIDE,  # type: ignore[arg-type]
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
+            has_touch=touch,
             accept_downloads=True,
             permissions=["clipboard-read", "clipboard-write"],
         )

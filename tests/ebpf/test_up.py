@@ -4,6 +4,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def test_the_page_shows_what_runs_here_and_nothing_stays_behind(
         process = subprocess.Popen(
             arguments(tmp_path, free_port()), stdout=subprocess.PIPE, stderr=log, text=True
         )
+        begun = time.monotonic()
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
@@ -63,6 +65,7 @@ def test_the_page_shows_what_runs_here_and_nothing_stays_behind(
                 return "burn" in names
 
             eventually(shown, 240.0)
+            print(f"stacks of this machine after {time.monotonic() - begun:.1f} s")  # -s shows it
             graph = request(f"{url}/api/v1/flamegraph?type=cpu&match=executable%3Dpie").json()
             assert {"main", "recurse", "bottom", "burn"} <= set(graph["strings"])
             family = children(process.pid)

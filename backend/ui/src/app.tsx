@@ -9,15 +9,15 @@ import { FunctionsView } from "./components/functions_view";
 import { Header } from "./components/header";
 import { Help } from "./components/help";
 import { Failure, Notice } from "./components/notice";
+import { OpeningBar } from "./components/opening_bar";
 import { CompareBar, QueryBar } from "./components/query_bar";
 import { Timeline } from "./components/timeline";
 import { TracesView } from "./components/traces_view";
-import { MalformedInput } from "./core/model";
-import { openRecording } from "./core/open_file";
 import type { Recording } from "./core/recording";
 import { plainParameters } from "./core/selection";
 import { amount } from "./core/format";
 import { useAnswer } from "./state/use_answer";
+import { useFile } from "./state/use_file";
 import { usePageState } from "./state/use_page_state";
 import { useFilePicture, useServerPicture } from "./state/use_profile";
 import { useTheme } from "./state/use_theme";
@@ -115,30 +115,18 @@ export function App(): ReactNode {
     return () => removeEventListener("keydown", onKey);
   }, [update, refresh]);
 
-  const openFile = useCallback(
-    async (dropped: File): Promise<void> => {
-      try {
-        const recording = await openRecording(dropped.name, await dropped.arrayBuffer());
-        setOpened({
-          recording,
-          series: Math.max(
-            0,
-            recording.series.findLastIndex(({ total }) => total > 0),
-          ),
-        });
-        update(
-          { view: "flamegraph", zoom: 0, path: [], sandwich: "", picked: "", search: "", base: null },
-          true,
-        );
-        setMessage("");
-      } catch (error) {
-        if (!(error instanceof MalformedInput)) throw error;
-        setMessage(`${dropped.name} cannot be shown: ${error.message}`);
-      }
-    },
-    [update],
-  );
-  const onFile = useCallback((dropped: File) => void openFile(dropped), [openFile]);
+  const onRead = (recording: Recording): void => {
+    setOpened({
+      recording,
+      series: Math.max(
+        0,
+        recording.series.findLastIndex(({ total }) => total > 0),
+      ),
+    });
+    update({ view: "flamegraph", zoom: 0, path: [], sandwich: "", picked: "", search: "", base: null }, true);
+    setMessage("");
+  };
+  const files = useFile(onRead, (name, reason) => setMessage(`${name} cannot be shown: ${reason}`));
   const onCopy = useCallback((text: string) => {
     navigator.clipboard.writeText(text).then(
       () => setMessage("Name copied"),
@@ -152,10 +140,8 @@ export function App(): ReactNode {
   const blocked = types.error ?? (nothing ? null : !picture.head ? picture.error : null);
 
   let body: ReactNode;
-  if (!local && blocked && !types.data?.types.length)
-    body = <Failure error={blocked} onRetry={types.retry} />;
-  else if (!local && blocked)
-    body = <Failure error={blocked} onRetry={() => (types.error ? types.retry() : picture.retry())} />;
+  // Again for all: what one view was refused, for want of a token say, the others were too.
+  if (!local && blocked) body = <Failure error={blocked} onRetry={refresh} />;
   else if (nothing) body = <Empty state={state} update={update} status={status.data} />;
   else if (state.view === "executables" && !local)
     body = <ExecutablesView state={state} update={update} theme={theme} tick={tick} />;
@@ -194,7 +180,7 @@ export function App(): ReactNode {
         local={local}
         onTheme={toggleTheme}
         onHelp={() => setHelp(true)}
-        onFile={onFile}
+        onFile={files.open}
         onMessage={setMessage}
       />
       {local ? (
@@ -241,7 +227,9 @@ export function App(): ReactNode {
             onRefresh={refresh}
           />
           <CompareBar state={state} update={update} types={listed} labels={labels} />
-          {!waiting && <Timeline state={state} update={update} theme={theme} tick={tick} labels={labels} />}
+          {!waiting && blocked?.trouble !== "unauthorized" && (
+            <Timeline state={state} update={update} theme={theme} tick={tick} labels={labels} />
+          )}
         </>
       )}
       <main>
@@ -251,7 +239,8 @@ export function App(): ReactNode {
         {body}
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
-      <FileDrop onFile={onFile} />
+      <FileDrop onFile={files.open} />
+      {files.opening && <OpeningBar opening={files.opening} onCancel={files.cancel} />}
       <div className="toast" role="status" data-shown={message !== ""}>
         {message}
       </div>

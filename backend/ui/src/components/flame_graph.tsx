@@ -10,6 +10,7 @@ import { LABEL_COLOUR, type Theme } from "../core/palette";
 import { childrenOf, nodeAt, type StackTree } from "../core/tree";
 import { FONT, ROW_HEIGHT, type Style, type View, depthAt, paint, rowTop } from "../draw/flamegraph";
 import { TextFitter } from "../draw/text";
+import { type Point, useGestures } from "../state/use_gestures";
 import { prepareCanvas, useSize } from "../state/use_size";
 import { FrameTooltip } from "./frame_card";
 import { type FrameAction, FrameMenu } from "./frame_menu";
@@ -25,6 +26,10 @@ interface Props {
   /** The node that fills the width; 0 = everything. */
   zoom: number;
   title: string;
+  /** Counts up: back to the view of `zoom`, wherever wheel and fingers have moved it. */
+  home?: number;
+  /** The view is, or is no longer, another one than that of `zoom`. */
+  onMoved?: (moved: boolean) => void;
   onZoom: (node: number) => void;
   onSelect: (node: number) => void;
   onAction: (action: FrameAction, node: number) => void;
@@ -53,7 +58,6 @@ const STYLES: Readonly<Record<Theme, Style>> = {
 
 const ANIMATION_MS = 160;
 const NARROWEST_VIEW = 1e-7;
-const DRAG_FROM = 4;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const viewOf = (tree: StackTree, node: number): View => ({
@@ -62,13 +66,13 @@ const viewOf = (tree: StackTree, node: number): View => ({
 });
 
 export function FlameGraph(props: Props): ReactNode {
-  const { tree, theme, upward, align, fillOf, lit, zoom, title, onZoom, onSelect, onAction } = props;
+  const { tree, theme, upward, align, fillOf, lit, zoom, title, home, onMoved, onZoom, onSelect, onAction } =
+    props;
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const { width, height } = useSize(scroller);
   const view = useRef<View>(viewOf(tree, zoom));
   const animation = useRef(0);
-  const drag = useRef<{ x: number; y: number; from: View; scroll: number; moved: boolean } | null>(null);
   const [hover, setHover] = useState<{ node: number; x: number; y: number } | null>(null);
   const [selected, setSelected] = useState(-1);
   const [menu, setMenu] = useState<{ node: number; x: number; y: number } | null>(null);
@@ -141,6 +145,15 @@ export function FlameGraph(props: Props): ReactNode {
     [repaint],
   );
 
+  /** A view that wheel, keys or fingers chose. */
+  const move = useCallback(
+    (target: View) => {
+      show(target, false);
+      onMoved?.(true);
+    },
+    [show, onMoved],
+  );
+
   // Another tree has other nodes: nothing of the old ones may stay selected or zoomed.
   const shownTree = useRef(tree);
   useLayoutEffect(() => {
@@ -152,7 +165,8 @@ export function FlameGraph(props: Props): ReactNode {
       setMenu(null);
     }
     show(viewOf(tree, zoom), same);
-  }, [tree, zoom, show]);
+    onMoved?.(false);
+  }, [tree, zoom, home, show, onMoved]);
   useEffect(() => () => cancelAnimationFrame(animation.current), []);
 
   const content = Math.max(tree.rows.length * ROW_HEIGHT, height);
@@ -176,18 +190,18 @@ export function FlameGraph(props: Props): ReactNode {
       const { from, to } = view.current;
       const span = Math.min(1, Math.max(NARROWEST_VIEW, (to - from) * factor));
       const start = Math.min(1 - span, Math.max(0, around - ((around - from) / (to - from)) * span));
-      show({ from: start, to: start + span }, false);
+      move({ from: start, to: start + span });
     },
-    [show],
+    [move],
   );
 
   const pan = useCallback(
     (by: number) => {
       const { from, to } = view.current;
       const start = Math.min(1 - (to - from), Math.max(0, from + by));
-      show({ from: start, to: start + (to - from) }, false);
+      move({ from: start, to: start + (to - from) });
     },
-    [show],
+    [move],
   );
 
   // React's wheel listener is passive: zooming must keep the browser from scrolling.
@@ -211,6 +225,15 @@ export function FlameGraph(props: Props): ReactNode {
     node.addEventListener("wheel", onWheel, { passive: false });
     return () => node.removeEventListener("wheel", onWheel);
   }, [zoomBy, pan]);
+
+  /** Zooms; the frame that is zoomed to already comes back to where it fills the width. */
+  const zoomTo = (node: number): void => {
+    onZoom(node);
+    if (node === zoom) {
+      show(viewOf(tree, node), true);
+      onMoved?.(false);
+    }
+  };
 
   const select = (node: number): void => {
     setSelected(node);
@@ -237,12 +260,15 @@ export function FlameGraph(props: Props): ReactNode {
       [up]: () => select(Math.max(0, tree.parent[node]!)),
       ArrowRight: () => select(siblings[siblings.indexOf(node) + 1] ?? node),
       ArrowLeft: () => select(siblings[siblings.indexOf(node) - 1] ?? node),
-      Enter: () => onZoom(node),
+      Enter: () => zoomTo(node),
       "+": () => zoomBy(0.7, view.current.from + span / 2),
       "=": () => zoomBy(0.7, view.current.from + span / 2),
       "-": () => zoomBy(1 / 0.7, view.current.from + span / 2),
-      "0": () => onZoom(0),
-      Escape: () => (zoom !== 0 ? onZoom(0) : select(-1)),
+      "0": () => zoomTo(0),
+      Escape: () => {
+        if (zoom === 0) select(-1);
+        zoomTo(0);
+      },
       f: () => onAction("focus", node),
       s: () => onAction("sandwich", node),
       m: () => onAction("pick", node),
@@ -256,32 +282,25 @@ export function FlameGraph(props: Props): ReactNode {
     action();
   };
 
-  const onMove = (event: React.PointerEvent): void => {
-    const held = drag.current;
-    if (held && event.buttons === 1) {
-      const [dx, dy] = [event.clientX - held.x, event.clientY - held.y];
-      if (!held.moved && Math.hypot(dx, dy) < DRAG_FROM) return;
-      if (!held.moved) canvas.current?.setPointerCapture(event.pointerId);
-      held.moved = true;
-      setHover(null);
-      const span = held.from.to - held.from.from;
-      const start = Math.min(1 - span, Math.max(0, held.from.from - (dx / width) * span));
-      show({ from: start, to: start + span }, false);
-      scroller.current!.scrollTop = held.scroll - dy;
-      return;
-    }
-    const node = nodeUnder(event);
-    setHover(node < 0 ? null : { node, x: event.clientX, y: event.clientY });
+  const onLook = (at: Point | null): void => {
+    const node = at ? nodeUnder(at) : -1;
+    setHover(!at || node < 0 ? null : { node, x: at.clientX, y: at.clientY });
   };
 
-  const onUp = (event: React.PointerEvent): void => {
-    const moved = drag.current?.moved ?? false;
-    drag.current = null;
-    if (moved || event.button !== 0) return;
-    const node = nodeUnder(event);
+  const onTap = (at: Point): void => {
+    const node = nodeUnder(at);
+    setHover(null);
     if (node < 0) return;
     select(node);
-    onZoom(node);
+    zoomTo(node);
+  };
+
+  const onMenu = (at: Point): void => {
+    const node = nodeUnder(at);
+    setHover(null);
+    if (node < 0) return;
+    select(node);
+    setMenu({ node, x: at.clientX, y: at.clientY });
   };
 
   const onContextMenu = (event: React.MouseEvent): void => {
@@ -300,6 +319,18 @@ export function FlameGraph(props: Props): ReactNode {
     });
   };
 
+  const gestures = useGestures({
+    view,
+    scroller,
+    width,
+    narrowest: NARROWEST_VIEW,
+    move,
+    onLook,
+    onTap,
+    onMenu,
+    onContextMenu,
+  });
+
   return (
     <div className="flame-box">
       <div
@@ -315,26 +346,7 @@ export function FlameGraph(props: Props): ReactNode {
         onKeyDown={onKey}
         onScroll={repaint}
       >
-        <canvas
-          ref={canvas}
-          className="flame-canvas"
-          style={{ width, height }}
-          onPointerDown={(event) => {
-            if (event.button === 0) {
-              drag.current = {
-                x: event.clientX,
-                y: event.clientY,
-                from: view.current,
-                scroll: scroller.current!.scrollTop,
-                moved: false,
-              };
-            }
-          }}
-          onPointerMove={onMove}
-          onPointerUp={onUp}
-          onPointerLeave={() => setHover(null)}
-          onContextMenu={onContextMenu}
-        />
+        <canvas ref={canvas} className="flame-canvas" style={{ width, height }} {...gestures} />
         <div className="flame-length" style={{ height: Math.max(0, content - height) }} />
       </div>
       <div className="sr-only" aria-live="polite">

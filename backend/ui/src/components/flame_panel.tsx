@@ -43,6 +43,8 @@ function filler(tree: StackTree, fills: string[], theme: Theme): (node: number) 
 export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }: Props): ReactNode {
   const { tree, table, sandwich, head } = picture;
   const [selected, setSelected] = useState<{ tree: StackTree; node: number } | null>(null);
+  const [moved, setMoved] = useState(false);
+  const [home, setHome] = useState(0);
   const search = useDeferredValue(state.search);
 
   const shown = state.sandwich ? (sandwich?.callees ?? null) : tree;
@@ -112,6 +114,8 @@ export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }:
             ? `${matches.reduce((sum, one) => sum + one, 0)} functions, ${share(matchedValue(shown, matches), shown.value[0]!)}`
             : ""
         }
+        moved={moved && !state.sandwich && state.pane !== "table"}
+        onReset={() => setHome((times) => times + 1)}
         canFocus={current > 0}
         onFocus={() => onAction("focus", current)}
       />
@@ -181,6 +185,8 @@ export function FlamePanel({ state, update, picture, theme, typeTitle, onCopy }:
                 lit={lit}
                 zoom={zoom}
                 title={`${typeTitle}: ${amount(tree.value[0]!, unit)}`}
+                home={home}
+                onMoved={setMoved}
                 onZoom={onZoom}
                 onSelect={onSelect}
                 onAction={onAction}

@@ -31,9 +31,17 @@ export function FrameMenu({ x, y, name, onAction, onClose }: Props): ReactNode {
     const outside = (event: PointerEvent): void => {
       if (!menu.current?.contains(event.target as Node)) onClose();
     };
+    // From anywhere, before anybody else: a touch takes the focus out of the menu.
+    const escape = (event: KeyboardEvent): void => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      onClose();
+    };
+    addEventListener("keydown", escape, true);
     addEventListener("pointerdown", outside);
     addEventListener("blur", onClose);
     return () => {
+      removeEventListener("keydown", escape, true);
       removeEventListener("pointerdown", outside);
       removeEventListener("blur", onClose);
     };
@@ -43,7 +51,7 @@ export function FrameMenu({ x, y, name, onAction, onClose }: Props): ReactNode {
     const at = buttons.indexOf(document.activeElement as HTMLButtonElement);
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (step) buttons[(at + step + buttons.length) % buttons.length]?.focus();
-    else if (event.key === "Escape" || event.key === "Tab") onClose();
+    else if (event.key === "Tab") onClose();
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -11,12 +11,16 @@ interface Props {
   update: Update;
   /** What the search found, in words. */
   found: string;
+  /** Wheel, keys or fingers have moved the picture. */
+  moved: boolean;
+  onReset: () => void;
   canFocus: boolean;
   onFocus: () => void;
 }
 
-export function Toolbar({ state, update, found, canFocus, onFocus }: Props): ReactNode {
+export function Toolbar({ state, update, found, moved, onReset, canFocus, onFocus }: Props): ReactNode {
   const changed =
+    moved ||
     state.zoom !== 0 ||
     state.path.length > 0 ||
     state.sandwich !== "" ||
@@ -40,7 +44,10 @@ export function Toolbar({ state, update, found, canFocus, onFocus }: Props): Rea
         className="button"
         disabled={!changed}
         title="Whole flame graph, no search, no mark"
-        onClick={() => update({ zoom: 0, path: [], sandwich: "", search: "", picked: "" }, true)}
+        onClick={() => {
+          onReset();
+          update({ zoom: 0, path: [], sandwich: "", search: "", picked: "" }, true);
+        }}
       >
         Reset view
       </button>

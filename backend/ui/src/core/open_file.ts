@@ -1,6 +1,7 @@
 /** From a dropped file to a Recording: decompression with a cap, then the right decoder. */
 import { MalformedInput } from "./model";
 import { decodePprof } from "./pprof";
+import type { OnProgress } from "./reading";
 import { LIMITS, type Recording } from "./recording";
 import { decodeSpeedscope } from "./speedscope";
 
@@ -33,14 +34,29 @@ async function readAll(stream: ReadableStream<Uint8Array>, most: number): Promis
   return all;
 }
 
-async function gunzip(data: Uint8Array<ArrayBuffer>, most: number): Promise<Uint8Array> {
-  const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("gzip"));
+/** The stream as it is, with what share of `size` bytes has passed told. */
+function watched(content: Blob, onProgress: OnProgress): ReadableStream<Uint8Array<ArrayBuffer>> {
+  let passed = 0;
+  const counter = new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
+    transform: (chunk, controller) => {
+      passed += chunk.length;
+      onProgress({ step: "Reading", share: passed / content.size });
+      controller.enqueue(chunk);
+    },
+  });
+  return content.stream().pipeThrough(counter);
+}
+
+/** The file's bytes, decompressed if it is gzip. Throws MalformedInput. */
+async function bytesOf(content: Blob, most: number, onProgress: OnProgress): Promise<Uint8Array> {
   try {
-    return await readAll(stream as ReadableStream<Uint8Array>, most);
+    const packed = isGzip(new Uint8Array(await content.slice(0, 2).arrayBuffer()));
+    const stream = watched(content, onProgress);
+    return await readAll(packed ? stream.pipeThrough(new DecompressionStream("gzip")) : stream, most);
   } catch (error) {
     if (error instanceof MalformedInput) throw error;
     throw new MalformedInput(
-      `the file is damaged: ${error instanceof Error ? error.message : String(error)}`,
+      `the file is damaged or cannot be read: ${error instanceof Error ? error.message : String(error)}`,
     );
   }
 }
@@ -48,16 +64,16 @@ async function gunzip(data: Uint8Array<ArrayBuffer>, most: number): Promise<Uint
 /** Reads pprof (plain or gzip) or speedscope JSON (plain or gzip). Throws MalformedInput. */
 export async function openRecording(
   name: string,
-  content: ArrayBuffer,
+  content: Blob,
+  onProgress: OnProgress = () => undefined,
   most: number = LIMITS.bytes,
 ): Promise<Recording> {
-  let data: Uint8Array = new Uint8Array(content);
-  if (data.length === 0) throw new MalformedInput("the file is empty");
-  if (isGzip(data)) data = await gunzip(new Uint8Array(content), most);
-  if (data.length > most) throw new MalformedInput(`the file holds more than ${most / 2 ** 20} MiB`);
+  if (content.size === 0) throw new MalformedInput("the file is empty");
+  const data = await bytesOf(content, most, onProgress);
+  onProgress({ step: "Decoding", share: 0 });
   return looksLikeJson(data)
-    ? decodeSpeedscope(new TextDecoder().decode(data), name)
-    : decodePprof(data, name);
+    ? decodeSpeedscope(new TextDecoder().decode(data), name, onProgress)
+    : decodePprof(data, name, onProgress);
 }
 
 /** A pprof may hold `{` too, but never only spaces before it. */

@@ -4,7 +4,11 @@
  */
 import { MalformedInput } from "./model";
 import { Reader } from "./protobuf";
+import type { OnProgress } from "./reading";
 import { LIMITS, type Recording, RecordingBuilder, capped, kindOf } from "./recording";
+
+/** Samples between two words on how far it is. */
+const TELL_EVERY = 4096;
 
 interface Parts {
   types: [type: number, unit: number][];
@@ -71,11 +75,11 @@ function readLocation(reader: Reader): {
 }
 
 /** Throws MalformedInput. `file` is shown to the user. */
-export function decodePprof(data: Uint8Array, file: string): Recording {
-  return capped(() => decode(data, file));
+export function decodePprof(data: Uint8Array, file: string, onProgress?: OnProgress): Recording {
+  return capped(() => decode(data, file, onProgress));
 }
 
-function decode(data: Uint8Array, file: string): Recording {
+function decode(data: Uint8Array, file: string, onProgress?: OnProgress): Recording {
   const parts = split(data);
   if (parts.types.length === 0 || parts.strings.length === 0) {
     throw new MalformedInput("this is no pprof file: it has no sample types");
@@ -113,7 +117,8 @@ function decode(data: Uint8Array, file: string): Recording {
   }
 
   const types = parts.types.slice(0, LIMITS.series);
-  for (const message of parts.samples) {
+  for (const [done, message] of parts.samples.entries()) {
+    if (done % TELL_EVERY === 0) onProgress?.({ step: "Decoding", share: done / parts.samples.length });
     const ids: number[] = [];
     const values: number[] = [];
     while (!message.done) {

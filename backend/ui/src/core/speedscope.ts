@@ -3,6 +3,7 @@
  * (stacks with weights) and `evented` (frames that open and close).
  */
 import { MalformedInput } from "./model";
+import type { OnProgress } from "./reading";
 import { LIMITS, type Recording, RecordingBuilder, capped, kindOf } from "./recording";
 
 type Json = Record<string, unknown>;
@@ -38,17 +39,17 @@ const UNITS: ReadonlyMap<string, [string, number]> = new Map(
 );
 
 /** Throws MalformedInput. `file` is shown to the user. */
-export function decodeSpeedscope(source: string, file: string): Recording {
+export function decodeSpeedscope(source: string, file: string, onProgress?: OnProgress): Recording {
   let parsed: unknown;
   try {
     parsed = JSON.parse(source);
   } catch (error) {
     throw new MalformedInput(`this is no JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
-  return capped(() => decode(object(parsed, "the file"), file));
+  return capped(() => decode(object(parsed, "the file"), file, onProgress));
 }
 
-function decode(root: Json, file: string): Recording {
+function decode(root: Json, file: string, onProgress?: OnProgress): Recording {
   const builder = new RecordingBuilder();
   const listed = array(
     object(root.shared ?? null, "`shared` (is it a speedscope file?)").frames,
@@ -69,6 +70,7 @@ function decode(root: Json, file: string): Recording {
   const profiles = array(root.profiles, "`profiles`");
   if (profiles.length > LIMITS.series) builder.note(`profile after the first ${LIMITS.series}s, left out`);
   const titles = profiles.slice(0, LIMITS.series).map((item, i) => {
+    onProgress?.({ step: "Decoding", share: i / profiles.length });
     const profile = object(item, `profile ${i}`);
     const [unit, factor] = UNITS.get(text(profile.unit)) ?? ["count", 1];
     const add = (stack: readonly number[], weight: number): void => builder.add(i, stack, weight * factor);
