@@ -118,6 +118,11 @@ class Interpreters:
         attachment = self._attached.get(cookie)
         return attachment is not None and not attachment.refused
 
+    @property
+    def named(self) -> int:
+        """Functions whose names are kept."""
+        return len(self._codes)
+
     def layouts_of(self, name: str) -> list[Layout]:
         """The layouts of one interpreter that processes are unwound by now."""
         return list(self._plugins[name].layouts.values())
