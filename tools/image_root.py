@@ -31,7 +31,7 @@ LEFT_OUT = re.compile(
     r"|/usr/lib/[^/]*/gconv(/|$)|/usr/include(/|$)|\.pyc$"
     r"|/usr/lib/python3[^/]*/(test|ensurepip|idlelib|pydoc_data|turtledemo|tkinter|curses|dbm|sqlite3|_pyrepl|venv"
     r"|__pycache__)(/|$)"
-    r"|/usr/lib/python3[^/]*/(config-|turtle\.py|pydoc\.py|lib-dynload/(_test|_xx|xx|_curses|readline|_dbm|_sqlite3))"
+    r"|/usr/lib/python3[^/]*/(config-|turtle\.py|lib-dynload/(_test|_xx|xx|_curses|readline|_dbm|_sqlite3))"
 )
 USER = ("flameherd:x:65532:65532::/:/sbin/nologin\n", "flameherd:x:65532:\n")
 

@@ -219,23 +219,20 @@ def archive_of(target: str) -> Path:
     Raises `ImageError`.
     """
     cache().mkdir(parents=True, exist_ok=True)
-    # Builds share one store; runs at the same time build once.
-    with (cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        parts: list[Path | str] = [base_image(), version(), PYTHON, PLATFORM, target]
-        parts += [
-            ROOT / "Dockerfile",
-            ROOT / "uv.lock",
-            ROOT / "tools/image_root.py",
-            Path(__file__),
-        ]
-        parts += [ROOT / source for source in _SOURCES[target]]
-        made = cache() / f"{target}-{_digest(parts)}.tar"
-        if not made.exists():
-            _build(target, made)
-        made.touch()
-        _forget(target)
-        return made
+    parts: list[Path | str] = [version(), PYTHON, PLATFORM, target]
+    parts += [ROOT / "Dockerfile", ROOT / "uv.lock", ROOT / "tools/image_root.py", Path(__file__)]
+    parts += [ROOT / source for source in _SOURCES[target]]
+    made = cache() / f"{target}-{_digest(parts)}.tar"
+    if not made.exists():
+        # Builds share one store; runs at the same time build once.
+        with (cache() / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                base_image()
+                _build(target, made)
+                _forget(target)
+    made.touch()
+    return made
 
 
 def _build(target: str, made: Path) -> None:
@@ -250,11 +247,10 @@ def _build(target: str, made: Path) -> None:
 
 
 def _forget(target: str) -> None:
+    """Old archives go. Layers stay: the next build needs most of them."""
     archives = sorted(cache().glob(f"{target}-*.tar"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-_KEPT]:
         old.unlink()
-    if archives[:-_KEPT]:
-        buildah("rmi", "--prune")
 
 
 def main() -> int:

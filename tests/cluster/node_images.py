@@ -60,22 +60,25 @@ def _pause() -> Path:
 def _archive(target: str, files: Mapping[str, Path]) -> Path:
     """`files`: where they are in the build context → what they are."""
     images.cache().mkdir(parents=True, exist_ok=True)
-    with (images.cache() / "lock").open("w") as lock:
+    digest = hashlib.sha256((SOURCE / "Dockerfile").read_bytes())
+    for name, path in files.items():
+        digest.update(name.encode() + path.read_bytes())
+    made = images.cache() / f"test-{target}-{digest.hexdigest()[:16]}.tar"
+    if made.exists():
+        return made
+    with (
+        (images.cache() / "lock").open("w") as lock,
+        tempfile.TemporaryDirectory(dir=images.cache()) as work,
+    ):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        digest = hashlib.sha256((SOURCE / "Dockerfile").read_bytes())
-        digest.update(images.base_image().encode())
+        images.base_image()
+        context, part = Path(work) / "context", Path(work) / "image.tar"
         for name, path in files.items():
-            digest.update(name.encode() + path.read_bytes())
-        made = images.cache() / f"test-{target}-{digest.hexdigest()[:16]}.tar"
-        if not made.exists():
-            with tempfile.TemporaryDirectory(dir=images.cache()) as work:
-                context, part = Path(work) / "context", Path(work) / "image.tar"
-                for name, path in files.items():
-                    (context / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(path, context / name)
-                name = _NAMES[target]
-                build_it = ("bud", "--pull-never", "--target", target, "--tag", name)
-                images.buildah(*build_it, "--file", SOURCE / "Dockerfile", context)
-                images.buildah("push", "--quiet", name, f"docker-archive:{part}:{name}")
-                part.replace(made)
+            (context / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, context / name)
+        name = _NAMES[target]
+        build_it = ("bud", "--pull-never", "--target", target, "--tag", name)
+        images.buildah(*build_it, "--file", SOURCE / "Dockerfile", context)
+        images.buildah("push", "--quiet", name, f"docker-archive:{part}:{name}")
+        part.replace(made)
     return made
