@@ -71,11 +71,13 @@ class Pod:
 class Node:
     """Makes pods, cgroups and programs; `close` removes them all."""
 
-    def __init__(self, api: Api, *, systemd: bool = False, name: str = NODE) -> None:
+    def __init__(
+        self, api: Api, *, systemd: bool = False, name: str = NODE, mount: Path | None = None
+    ) -> None:
         self.api = api
         self.systemd = systemd
         self.name = name
-        self.mount = PidsHierarchy.discover().mount
+        self.mount = mount or PidsHierarchy.discover().mount
         self.prefix = f"/flameherd-test-{secrets.token_hex(4)}"
         self._made: list[Path] = []
         self._stack = ExitStack()
@@ -183,7 +185,12 @@ class ClusterAgent(Agent):
     """`flameherd agent --cluster` as in a pod of the DaemonSet."""
 
     def __init__(
-        self, folder: Path, plane: ControlPlane, cache: Path, lock: Path | None = None
+        self,
+        folder: Path,
+        plane: ControlPlane,
+        cache: Path,
+        lock: Path | None = None,
+        through: Sequence[str] = (),
     ) -> None:
         self._lock = lock or folder / "agent.lock"
         self.account = folder / "account"
@@ -191,7 +198,7 @@ class ClusterAgent(Agent):
         (self.account / "ca.crt").write_bytes(plane.admin.ca.read_bytes())
         self._plane = plane
         self.renew_token()
-        super().__init__(folder, cache=cache)
+        super().__init__(folder, cache=cache, through=through)
 
     def renew_token(self) -> None:
         """As a kubelet does: a new file in the old one's place."""
@@ -211,7 +218,7 @@ class ClusterAgent(Agent):
             "FLAMEHERD_NAMESPACE": AGENTS,
         }
         return [
-            "env", *(f"{key}={value}" for key, value in environment.items()),
+            *self._through, "env", *(f"{key}={value}" for key, value in environment.items()),
             FLAMEHERD, "agent", "--cluster", "--service-account", str(self.account),
             "--lock", str(self._lock), "--listen", "127.0.0.1:0",
             "--cache", str(self._cache),
