@@ -85,7 +85,7 @@ def missing() -> list[int]:
 def fetched(major: int) -> Node:
     """The newest of a major version that npm has. Raises NoNodeError."""
     folder = CACHE / str(major)
-    executable = folder / "package" / "bin" / "node"
+    executable = folder / "node"
     if not executable.exists():
         temporary = folder.with_name(f".{major}.{os.getpid()}")
         temporary.mkdir(parents=True)
@@ -98,7 +98,12 @@ def fetched(major: int) -> Node:
                 command, cwd=temporary, env=environment, capture_output=True, text=True, check=True, timeout=_SECONDS
             ).stdout.split()[-1]  # fmt: skip
             with tarfile.open(temporary / name) as archive:
-                archive.extract("package/bin/node", temporary, filter="data")
+                packed = archive.extractfile("package/bin/node")
+                if packed is None:
+                    raise NoNodeError(f"{name} holds no node")
+                with (temporary / "node").open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+            (temporary / "node").chmod(0o755)
             (temporary / name).unlink()
             temporary.rename(folder)
         except (OSError, subprocess.SubprocessError, IndexError) as error:

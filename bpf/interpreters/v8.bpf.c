@@ -35,17 +35,24 @@ int fh_v8(struct bpf_perf_event_data *ctx) {
         hash = fh_mix(hash, s->key.cookie);
         p->begun = 1;
         p->torn = 0;
+        p->probe = 0;
+        p->runs = 0;
         p->function = 0;
         p->r9 = (live->cs & 3) == 3 ? live->r9 : 0;
     }
-    for (int i = 0; i < FH_FRAMES_PER_PROGRAM; i++) {
-        u64 word = 0, first = 0, second = 0, marker, ret = 0;
-        u32 way = FH_V8_FRAME_NONE, compiled, known, linked = 1, leaf = u->exact;
-        if (s->user_frames >= FH_MAX_USER_WORDS) {
+    for (int i = 0; i < FH_V8_FRAMES_PER_PROGRAM; i++) {
+        u64 word, marker;
+        u32 compiled, known, leaf = u->exact;
+        if (s->user_frames >= FH_MAX_USER_WORDS || p->runs >= FH_V8_MOST_RUNS) {
             s->key.outcome = FH_OUTCOME_TRUNCATED;
             next = FH_PROGRAM_FINISH;
             break;
         }
+        p->way = FH_V8_FRAME_NONE;
+        p->linked = 1;
+        p->first = 0;
+        p->second = 0;
+        p->ret = 0;
         known = fh_find_mapping(u, leaf ? u->r.pc : u->r.pc - 1);
         if (!known) {
             /* Pages of code come and go faster than the agent takes note: judged by its frame, below. */
@@ -56,7 +63,7 @@ int fh_v8(struct bpf_perf_event_data *ctx) {
         }
         compiled = (u->mapping.executable & 0xfffff) == 0;
         word = fh_frame_word(u);
-        if (!compiled && !(u->mapping.executable & FH_MAPPING_EVAL)) {
+        if (!compiled && !p->probe && !(u->mapping.executable & FH_MAPPING_EVAL)) {
             int step = fh_step(u);
             if (step == FH_STEP_COLD) {
                 next = FH_PROGRAM_COLD;
@@ -74,28 +81,58 @@ int fh_v8(struct bpf_perf_event_data *ctx) {
             }
             continue;
         }
+        if (p->probe) {
+            p->probe = 0;
+            p->second = (u64)p->tag << 32;
+            if (!compiled || !known) {
+                /* It was no return address. p->frame is that of the caller still. */
+                p->way = FH_V8_FRAME_NOWHERE;
+                p->first = fh_v8_function_word(p) | (u64)p->way << 48;
+                goto emit;
+            }
+            if (fh_v8_in_prologue(p, u->r.pc)) {
+                /* Of baseline code, whose caller the frame is. */
+                p->frame[FH_V8_FUNCTION] = u->r.rdi;
+                if (!fh_v8_identify(l, p) && !fh_v8_compiled(p, u->r.pc - 1, &p->first, &p->second)) {
+                    p->way = FH_V8_FRAME_COMPILED;
+                    p->first |= (u64)p->way << 48;
+                }
+                if (!fh_read_user(&p->ret, 8, u->r.sp)) {
+                    p->linked = 0;
+                    u->r.sp += 8;
+                    goto emit;
+                }
+            }
+        }
         if (leaf) {
             u32 kind = fh_v8_leaf_kind(p, u->r.pc, compiled);
             if (kind == FH_V8_LEAF_REGISTER) {
-                ret = u->r.r10;
-                linked = 0;
+                p->ret = u->r.r10;
+                p->linked = 0;
             } else if (kind != FH_V8_LEAF_FRAME) {
-                u64 at = u->r.sp + (kind == FH_V8_LEAF_PUSHED ? 8 : 0);
-                if (!fh_read_user(&ret, 8, at)) {
-                    u->r.sp = at + 8;
-                    linked = 0;
+                u64 at = u->r.sp;
+                if (kind == FH_V8_LEAF_PUSHED)
+                    at += 8;
+                else if (kind == FH_V8_LEAF_POPPED)
+                    at -= 8;
+                else if (kind == FH_V8_LEAF_DROPPED)
+                    at -= 8 * (u->r.rbx + 1);
+                if (!fh_read_user(&p->ret, 8, at) && p->ret) {
+                    if (kind != FH_V8_LEAF_DROPPED)
+                        u->r.sp = at + 8;
+                    p->linked = 0;
                 }
             }
-            if (!linked) {
+            if (!p->linked) {
                 if (compiled) {
                     p->frame[FH_V8_FUNCTION] = 0;
-                    if (kind == FH_V8_LEAF_LEFT)
+                    if (kind == FH_V8_LEAF_LEFT || kind == FH_V8_LEAF_POPPED)
                         fh_read_user(&p->frame[FH_V8_FUNCTION], 8, u->r.sp - 32);
-                    else if (kind != FH_V8_LEAF_REGISTER)
+                    else if (kind <= FH_V8_LEAF_PUSHED)
                         p->frame[FH_V8_FUNCTION] = u->r.rdi;
-                    if (!fh_v8_identify(l, p) && !fh_v8_compiled(p, u->r.pc, &first, &second)) {
-                        way = FH_V8_FRAME_COMPILED;
-                        first |= (u64)FH_V8_FRAME_COMPILED << 48;
+                    if (!fh_v8_identify(l, p) && !fh_v8_compiled(p, u->r.pc, &p->first, &p->second)) {
+                        p->way = FH_V8_FRAME_COMPILED;
+                        p->first |= (u64)FH_V8_FRAME_COMPILED << 48;
                     }
                 }
                 goto emit;
@@ -111,9 +148,9 @@ int fh_v8(struct bpf_perf_event_data *ctx) {
             /* The frame is being built: there is no context or no function in it yet. */
             if (compiled) {
                 p->frame[FH_V8_FUNCTION] = u->r.rdi;
-                if (!fh_v8_identify(l, p) && !fh_v8_compiled(p, u->r.pc, &first, &second)) {
-                    way = FH_V8_FRAME_COMPILED;
-                    first |= (u64)FH_V8_FRAME_COMPILED << 48;
+                if (!fh_v8_identify(l, p) && !fh_v8_compiled(p, u->r.pc, &p->first, &p->second)) {
+                    p->way = FH_V8_FRAME_COMPILED;
+                    p->first |= (u64)FH_V8_FRAME_COMPILED << 48;
                 }
             }
         } else if ((marker & FH_V8_TAG_MASK) == 1) {
@@ -126,82 +163,75 @@ int fh_v8(struct bpf_perf_event_data *ctx) {
                 if (!compiled)
                     p->torn = 1; /* code of V8's, but no function */
             } else {
-                first = fh_v8_function_word(p);
-                second = (u64)p->tag << 32;
+                p->first = fh_v8_function_word(p);
+                p->second = (u64)p->tag << 32;
                 if (compiled) {
-                    if (!fh_v8_compiled(p, leaf ? u->r.pc : u->r.pc - 1, &first, &second))
-                        way = FH_V8_FRAME_COMPILED;
+                    if (!fh_v8_compiled(p, leaf ? u->r.pc : u->r.pc - 1, &p->first, &p->second))
+                        p->way = FH_V8_FRAME_COMPILED;
                 } else if (p->builtin) {
-                    way = FH_V8_FRAME_BUILTIN;
+                    p->way = FH_V8_FRAME_BUILTIN;
                 } else if (!(u32)p->frame[FH_V8_OFFSET] &&
                            (!leaf || fh_v8_is_bytecode(l, p->frame[FH_V8_BYTECODE]))) {
                     u64 offset = p->frame[FH_V8_OFFSET] >> 32;
-                    way = FH_V8_FRAME_BYTECODE;
+                    p->way = FH_V8_FRAME_BYTECODE;
                     if (leaf && u->r.fp - 40 < u->r.sp)
                         offset = l->bytecode_data - 1; /* not begun */
                     else if (leaf && u->r.r12 == p->frame[FH_V8_BYTECODE] && p->r9 >= l->bytecode_data - 1 &&
                              p->r9 < FH_V8_MAX_BYTECODE)
                         offset = p->r9;
-                    second |= (u32)offset;
+                    p->second |= (u32)offset;
                 } else {
-                    /* A builtin without a frame, called by compiled code: where that is, lies at sp. */
-                    way = FH_V8_FRAME_NOWHERE;
-                    if (leaf && !fh_read_user(&ret, 8, u->r.sp) && fh_find_mapping(u, ret - 1) &&
-                        (u->mapping.executable & 0xfffff) == 0) {
-                        linked = 0;
+                    /* A builtin without a frame, called by compiled code: where that is, lies at sp, mostly.
+                     */
+                    if (leaf && !fh_read_user(&p->ret, 8, u->r.sp) && p->ret) {
+                        p->linked = 0;
                         u->r.sp += 8;
-                        way = FH_V8_FRAME_NONE;
-                        if (fh_v8_in_prologue(p, ret)) {
-                            /* Of baseline code, whose caller this frame is. */
-                            p->frame[FH_V8_FUNCTION] = u->r.rdi;
-                            if (!fh_v8_identify(l, p) && !fh_v8_compiled(p, ret - 1, &first, &second))
-                                way = FH_V8_FRAME_COMPILED;
-                            if (fh_read_user(&ret, 8, u->r.sp))
-                                ret = 0;
-                            u->r.sp += 8;
-                        }
+                        p->probe = 1;
+                    } else {
+                        p->way = FH_V8_FRAME_NOWHERE;
                     }
                 }
-                first |= (u64)way << 48;
+                p->first |= (u64)p->way << 48;
             }
         } else if (!known && leaf && marker > FH_V8_MOST_MARKER) {
             s->key.outcome = FH_OUTCOME_NO_MAPPING;
             next = FH_PROGRAM_COLD;
             break;
         }
-        if (linked && u->r.fp + 16 <= u->r.sp && !leaf) {
+        if (p->linked && u->r.fp + 16 <= u->r.sp && !leaf) {
             s->key.outcome = FH_OUTCOME_BAD_FRAME;
             next = FH_PROGRAM_FINISH;
             break;
         }
     emit:
-        if (way == FH_V8_FRAME_NONE || (leaf && !compiled && way != FH_V8_FRAME_BUILTIN)) {
+        if (p->way == FH_V8_FRAME_NONE || (leaf && !compiled && p->way != FH_V8_FRAME_BUILTIN)) {
             hash = fh_mix(hash, word);
             s->words[(kernel + s->user_frames) & (FH_STACK_WORDS - 1)] = word;
             s->user_frames++;
         }
-        if (way != FH_V8_FRAME_NONE) {
-            s->words[(kernel + s->user_frames) & (FH_STACK_WORDS - 1)] = first;
-            s->words[(kernel + s->user_frames + 1) & (FH_STACK_WORDS - 1)] = second;
-            hash = fh_mix(fh_mix(hash, first), second);
+        if (p->way != FH_V8_FRAME_NONE) {
+            s->words[(kernel + s->user_frames) & (FH_STACK_WORDS - 1)] = p->first;
+            s->words[(kernel + s->user_frames + 1) & (FH_STACK_WORDS - 1)] = p->second;
+            hash = fh_mix(fh_mix(hash, p->first), p->second);
             s->user_frames += 2;
             p->emitted++;
         }
         u->exact = 0;
         u->rbx_at = 1;
-        if (linked) {
+        if (p->linked) {
             u->r.sp = u->r.fp + 16;
-            ret = p->frame[FH_V8_RETURN];
+            p->ret = p->frame[FH_V8_RETURN];
             u->r.fp = p->frame[FH_V8_FP];
         }
-        u->r.pc = ret;
-        if (!ret) {
+        u->r.pc = p->ret;
+        if (!p->ret) {
             s->key.outcome = p->torn ? FH_OUTCOME_INTERPRETER_TORN : FH_OUTCOME_COMPLETE;
             next = FH_PROGRAM_FINISH;
             break;
         }
     }
     s->hash = hash;
+    p->runs++;
     fh_add(FH_COUNTER_INTERPRETER_FRAMES, p->emitted);
     if (next != FH_PROGRAM_V8 && u->by_frame_pointer)
         fh_add(FH_COUNTER_FRAME_POINTER_STEPS, u->by_frame_pointer);

@@ -18,6 +18,8 @@
  * Layout of frames: V8's src/execution/frame-constants.h and frames.h.
  */
 
+#define FH_V8_FRAMES_PER_PROGRAM 8 /* as many as the verifier has patience for */
+#define FH_V8_MOST_RUNS 30 /* of the program, one behind the other: the kernel's limit is 33 tail calls */
 #define FH_V8_TAG_MASK 3
 #define FH_V8_LEAF_BEFORE 16 /* bytes of code in front of the leaf's pc that are looked at */
 #define FH_V8_PREFACE 14     /* most bytes of compiled code in front of its `push rbp` */
@@ -38,12 +40,20 @@ struct fh_v8 {
     u64 begun;
     u64 r9; /* of the leaf, if it was in user mode: the offset in the bytecode, while a handler keeps it */
     u64 frame[FH_V8_SLOTS];
+    /* Of the frame in the making: what the verifier need not tell apart is not kept in registers. */
+    u64 first;
+    u64 second;
+    u64 ret;      /* where it returns to */
+    u32 way;      /* enum fh_v8_frame */
+    u32 linked;   /* its caller is found by its frame pointer */
     u64 shared;   /* SharedFunctionInfo of the last function, tagged */
     u64 function; /* the last function, tagged */
     u32 tag;
     u32 builtin; /* the last function is one of V8's own */
     u32 emitted; /* of this program's run */
     u32 torn;
+    u32 probe; /* pc was read from sp, where a return address was likely */
+    u32 runs;  /* of the program */
     u8 code[40];
     u8 object[FH_V8_OBJECT_BYTES];
 };
@@ -129,11 +139,14 @@ static __always_inline int fh_v8_is_bytecode(const struct fh_v8_layout *l, u64 t
 }
 
 enum fh_v8_leaf {
-    FH_V8_LEAF_FRAME = 0,    /* has a frame of its own, or cannot be told */
-    FH_V8_LEAF_ENTRY = 1,    /* in a prologue: the return address is at sp, the function in rdi */
-    FH_V8_LEAF_PUSHED = 2,   /* the same, and rbp was pushed */
-    FH_V8_LEAF_LEFT = 3,     /* in an epilogue: the return address is at sp, the frame was below */
-    FH_V8_LEAF_REGISTER = 4, /* in an epilogue that drops the arguments: the return address is in r10 */
+    FH_V8_LEAF_FRAME = 0,  /* has a frame of its own, or cannot be told */
+    FH_V8_LEAF_ENTRY = 1,  /* in a prologue: the return address is at sp, the function in rdi */
+    FH_V8_LEAF_PUSHED = 2, /* the same, and rbp was pushed */
+    FH_V8_LEAF_LEFT = 3,   /* in an epilogue: the return address is at sp, the frame was below */
+    /* In an epilogue that drops the arguments, whose number is in rcx, or rbx in baseline code: */
+    FH_V8_LEAF_POPPED = 4,   /* the return address is below sp, it was popped */
+    FH_V8_LEAF_REGISTER = 5, /* the arguments are dropped: it is in r10 */
+    FH_V8_LEAF_DROPPED = 6,  /* likewise, in r8: it is still below the arguments, which rbx counts */
 };
 
 /* Whether the leaf is where it has no frame: by the instructions around its pc. */
@@ -156,17 +169,18 @@ static __always_inline int fh_v8_leaf_kind(struct fh_v8 *p, u64 pc, int compiled
                      (at[-5] == 0xbb && at[0] == 0x49 && at[1] == 0xbc) ||
                      (at[-15] == 0xbb && at[-10] == 0x49 && at[-9] == 0xbc && at[0] == 0xe8)))
         return FH_V8_LEAF_ENTRY;
-    /* mov rsp, rbp; pop rbp; cmp rcx, n; jg 3; ret n; pop r10; lea rsp, [rsp + 8 rcx]; push r10; ret */
+    /* mov rsp, rbp; pop rbp; cmp rcx, n; jg 3; ret n; pop r10; lea rsp, [rsp + 8 rcx]; push r10; ret.
+     * The builtin that leaves baseline code has r8 and rbx there. */
     if (at[-1] == 0x5d && at[0] == 0x48 && (at[1] == 0x83 || at[1] == 0x81) && at[2] == 0xf9)
         return FH_V8_LEAF_LEFT;
     if (at[0] == 0x7f && at[1] == 0x03 && (at[2] == 0xc2 || at[2] == 0xc3))
         return FH_V8_LEAF_LEFT;
-    if (at[0] == 0x41 && at[1] == 0x5a && at[2] == 0x48 && at[3] == 0x8d && at[4] == 0x24)
+    if (at[-1] == 0x5d && at[0] == 0x41 && (at[1] & 0xf8) == 0x58)
         return FH_V8_LEAF_LEFT;
-    if (at[0] == 0x48 && at[1] == 0x8d && at[2] == 0x24 && at[3] == 0xcc && at[4] == 0x41 && at[5] == 0x52)
-        return FH_V8_LEAF_REGISTER;
-    if (at[0] == 0x41 && at[1] == 0x52 && at[2] == 0xc3)
-        return FH_V8_LEAF_REGISTER;
+    if (at[0] == 0x48 && at[1] == 0x8d && at[2] == 0x24 && (at[3] & 0xef) == 0xcc && at[4] == 0x41)
+        return FH_V8_LEAF_POPPED;
+    if (at[0] == 0x41 && (at[1] & 0xf8) == 0x50 && at[2] == 0xc3)
+        return at[1] == 0x52 ? FH_V8_LEAF_REGISTER : FH_V8_LEAF_DROPPED;
     return FH_V8_LEAF_FRAME;
 }
 
