@@ -17,9 +17,10 @@ static __always_inline struct fh_rule *fh_rule_at(u32 index) {
     return fh_rules.lookup(&index);
 }
 
-static __always_inline struct fh_words *fh_words_at(u32 slab, u32 pair) {
-    void *words = fh_slabs.lookup(&slab);
-    if (!words)
-        return NULL;
-    return bpf_map_lookup_elem(words, &pair);
+static __always_inline void *fh_slab_at(u32 slab) {
+    return fh_slabs.lookup(&slab);
+}
+
+static __always_inline struct fh_words *fh_words_at(void *slab, u32 pair) {
+    return bpf_map_lookup_elem(slab, &pair);
 }

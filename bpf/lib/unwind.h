@@ -3,10 +3,13 @@
  * One step of native unwinding: from the registers of a frame to those of its caller.
  *
  * The same text runs in the kernel and, with FLAMEHERD_HOST, in user space against saved stacks, where it can
- * be debugged and fuzzed. Its surroundings provide: fh_read_user(void *to, u32 bytes, u64 from)     0, or not
- * 0 on a fault fh_mapping_at(u32), fh_table_at(u32), fh_rule_at(u32)   pointers, or NULL fh_words_at(u32
- * slab, u32 pair)                   pointer, or NULL Source of the rules: System V x86-64 psABI 1.0 §3.4,
- * DWARF 5 §6.4; the signal frame is Linux's rt_sigframe.
+ * be debugged and fuzzed. Its surroundings provide
+ *
+ * - fh_read_user(void *to, u32 bytes, u64 from): 0, or not 0 on a fault;
+ * - fh_mapping_at(u32), fh_table_at(u32), fh_rule_at(u32), fh_slab_at(u32): pointers, or NULL;
+ * - fh_words_at(void *slab, u32 pair): pointer, or NULL.
+ *
+ * Source of the rules: System V x86-64 psABI 1.0 §3.4, DWARF 5 §6.4; the signal frame is Linux's rt_sigframe.
  */
 
 enum fh_step {
@@ -58,7 +61,7 @@ static __always_inline int fh_find_mapping(struct fh_unwind *u, u64 pc) {
 
 /* A word of a slab, taken by a shift: were a pointer moved by `index`, the verifier would follow every value
  * of it through the search (more than a million instructions, Linux 6.18). Not 0 outside the slab. */
-static __always_inline int fh_word(u32 slab, u32 index, u32 *word) {
+static __always_inline int fh_word(void *slab, u32 index, u32 *word) {
     struct fh_words *words = fh_words_at(slab, index >> 1);
     if (!words)
         return -1;
@@ -68,9 +71,13 @@ static __always_inline int fh_word(u32 slab, u32 index, u32 *word) {
 
 /* The rule index that holds at `pc` (relative to the table's base); 0 = no information. */
 static __always_inline u32 fh_find_rule(const struct fh_table *t, u32 pc) {
-    u32 slab = t->slab, pages = t->pages, page = pc >> FH_PAGE_BITS;
+    u32 pages = t->pages, page = pc >> FH_PAGE_BITS;
     u32 begin, high, word, low = 0;
+    void *slab;
     if (page >= pages)
+        return 0;
+    slab = fh_slab_at(t->slab);
+    if (!slab)
         return 0;
     if (fh_word(slab, t->first + page, &begin) || fh_word(slab, t->first + page + 1, &high))
         return 0;

@@ -37,8 +37,12 @@ static struct fh_rule *fh_rule_at(u32 index) {
     return index < rule_count ? (struct fh_rule *)&rules[index] : NULL;
 }
 
-static struct fh_words *fh_words_at(u32 slab, u32 pair) {
-    return slab == 0 && pair < pair_count ? (struct fh_words *)&words_of_tables[pair] : NULL;
+static void *fh_slab_at(u32 slab) {
+    return slab == 0 ? (void *)&words_of_tables : NULL;
+}
+
+static struct fh_words *fh_words_at(void *slab, u32 pair) {
+    return slab && pair < pair_count ? (struct fh_words *)&words_of_tables[pair] : NULL;
 }
 
 #include "../../bpf/lib/unwind_types.h"
