@@ -471,19 +471,28 @@ def test_a_shard_that_is_spoiled_or_deleted_by_hand(world: World, one_node: Node
 def test_what_was_taken_is_sent_at_the_end_and_the_next_agent_waits(
     world: World, one_node: Node, tmp_path: Path
 ) -> None:
-    pod = one_node.busy_pod("web-1", labels={"app": "web"})
-    world.policy(SHOP, "p", {"app": "web"}, 97)
-    world.profiled(pod)
+    pod = one_node.pod("web-1", labels={"app": "web"})
+    program = one_node.run(pod.container("app"))
+    pod.tell()
+    slow = world.export | {"interval": "10s"}
+    world.policy(SHOP, "p", {"app": "web"}, 97, export=slow)
     first = world.agent
     shutil.copytree(first.config.parent / "cache", tmp_path / "cache")
     at_the_end: list[Resource] = []
 
+    def in_mid_interval() -> bool:
+        """Something has been taken since the last export, and not been sent."""
+        world.profiled(pod)
+        time.sleep(1)
+        world.sink.clear()
+        spent = program.cpu_seconds()
+        eventually(lambda: program.cpu_seconds() - spent > 0.3, "CPU time")
+        return not world.resources(pod)
+
     def hand_over() -> None:
         log = tmp_path / "agent.log"
         eventually(lambda: log.exists() and "waiting for the other" in log.read_text(), "it waits")
-        before = world.samples("shop/p")
-        eventually(lambda: world.samples("shop/p") > before, "something to send")
-        world.sink.clear()
+        eventually(in_mid_interval, "something to send")
         first.process.send_signal(signal.SIGTERM)
         first.process.wait(60)
         at_the_end.extend(world.resources(pod))
