@@ -16,7 +16,7 @@ from functools import cache
 from flameherd_agent.model import Location, Sample
 from flameherd_agent.types import FrameType
 
-from tests.jdks import PROGRAMS, classes
+from tests.jdks import PROGRAMS, classes, tool
 from tests.truth import frames_of, render
 
 _STEP = re.compile(r"(~?)([\w.$<>*]+?)(?:@(\w+|\*))?(?:\*(\d+))?")
@@ -79,7 +79,7 @@ def methods() -> dict[str, tuple[int, int]]:
     """{class.method: (first line, last line)} of the programs, by javap."""
     files = sorted(classes().glob("*.class"))
     text = subprocess.run(
-        ["javap", "-l", "-p", *files], capture_output=True, text=True, check=True
+        [tool("javap"), "-l", "-p", *files], capture_output=True, text=True, check=True
     ).stdout
     found: dict[str, tuple[int, int]] = {}
     owner = name = ""

@@ -72,13 +72,18 @@ class Jdk:
 _LIBRARY = "libcallback.so"
 
 
+def tool(name: str) -> Path:
+    """A tool of an installed JDK that compiles for JDK 8. Raises NoJavacError."""
+    for folder in ("java-*-openjdk-*", "*"):
+        for path in sorted(SYSTEM.glob(f"{folder}/bin/{name}")):
+            return path
+    raise NoJavacError(f"no {name} below {SYSTEM}: install openjdk-17-jdk-headless")
+
+
 @cache
 def classes() -> Path:
     """The compiled truth programs: class files of JDK 8 and a C library. Raises NoJavacError."""
-    javac = next(iter(sorted(SYSTEM.glob("java-*-openjdk-*/bin/javac"))), None)
-    javac = javac or next(iter(sorted(SYSTEM.glob("*/bin/javac"))), None)
-    if javac is None:
-        raise NoJavacError(f"no javac below {SYSTEM}: install openjdk-17-jdk-headless")
+    javac = tool("javac")
     include = javac.parents[1] / "include"
     sources = sorted(PROGRAMS.glob("*.java"))
     text = b"".join(path.read_bytes() for path in (*sources, *sorted(PROGRAMS.glob("*.c"))))
