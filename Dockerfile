@@ -12,7 +12,7 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends python3 ca-certificates \
  && rm -rf /var/lib/apt/lists/*
 COPY image_root.py /usr/local/bin/
-RUN python3 /usr/local/bin/image_root.py /image base-files netbase ca-certificates python3 \
+RUN python3 /usr/local/bin/image_root.py /image base-files netbase ca-certificates libstdc++6 python3 \
  && chroot /image python3 -c 'import asyncio, ctypes, hashlib, lzma, ssl, zlib'
 
 # The loader child compiles eBPF with the system Python's bcc: of LLVM only the libraries that it loads.
@@ -29,16 +29,19 @@ RUN python3 /usr/local/bin/image_root.py /image base-files netbase ca-certificat
 
 FROM python AS operator-site
 COPY operator/ /opt/flameherd/
-RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/flameherd
+RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/flameherd \
+ && cp -a /opt/flameherd /image/opt && chroot /image /opt/flameherd/bin/flameherd-operator --help >/dev/null
 
 FROM bcc AS agent-site
 COPY agent/ /opt/flameherd/
 RUN find /opt/flameherd -name '*.so*' -exec strip --strip-unneeded {} + \
- && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/flameherd
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/flameherd \
+ && cp -a /opt/flameherd /image/opt && chroot /image /opt/flameherd/bin/flameherd --help >/dev/null
 
 FROM python AS backend-site
 COPY backend/ /opt/flameherd/
-RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/flameherd
+RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/flameherd \
+ && cp -a /opt/flameherd /image/opt && chroot /image /opt/flameherd/bin/flameherd-backend --help >/dev/null
 
 FROM scratch AS operator
 COPY --from=python /image/ /

@@ -29,7 +29,7 @@ UNUSED = {
 LEFT_OUT = re.compile(
     r"/usr/share/(doc|man|locale|info|lintian|bug|bash-completion|pixmaps|applications|gdb|perl5)(/|$)"
     r"|/usr/lib/[^/]*/gconv(/|$)|/usr/include(/|$)|\.pyc$"
-    r"|/usr/lib/python3[^/]*/(test|ensurepip|idlelib|pydoc_data|turtledemo|tkinter|curses|dbm|sqlite3|_pyrepl|venv"
+    r"|/usr/lib/python3[^/]*/(test|ensurepip|idlelib|pydoc_data|turtledemo|tkinter|curses|dbm|sqlite3|venv"
     r"|__pycache__)(/|$)"
     r"|/usr/lib/python3[^/]*/(config-|turtle\.py|lib-dynload/(_test|_xx|xx|_curses|readline|_dbm|_sqlite3))"
 )
@@ -100,7 +100,7 @@ def main() -> None:
     bundle = Path("etc/ssl/certs/ca-certificates.crt")  # made when it was installed
     (target / bundle).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2("/" / bundle, target / bundle)
-    for name in ("proc", "sys", "dev", "run", "tmp", "var/tmp", "var/cache/flameherd"):
+    for name in ("proc", "sys", "dev", "opt", "run", "tmp", "var/tmp", "var/cache/flameherd"):
         (target / name).mkdir(parents=True, exist_ok=True)
     for name in ("tmp", "var/tmp"):
         (target / name).chmod(0o1777)
