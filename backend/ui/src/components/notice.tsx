@@ -1,6 +1,6 @@
 /** Full-size messages: nothing there, something failed. Each says what to do next. */
 import { type ReactNode, useState } from "react";
-import { type ApiError, storeToken } from "../api/client";
+import { type ApiError, storeToken, storedToken } from "../api/client";
 
 interface Props {
   title: string;
@@ -40,7 +40,11 @@ function TokenForm({ detail, onDone }: { detail: string; onDone: () => void }): 
   };
   return (
     <Notice title="This backend asks for a token" alert>
-      <p>{detail}</p>
+      <p>
+        {storedToken() === ""
+          ? "Whoever runs it hands them out: they stand in the file that its --tokens names."
+          : `It was refused: ${detail}.`}
+      </p>
       <form className="token" onSubmit={send}>
         <label>
           Bearer token
