@@ -5,7 +5,7 @@ version. The numbers themselves are read from the process (`attach.py`): they li
 leaves out.
 
 V8's builtins are machine code in the file, without unwind information: where they begin and end follows from their
-symbols, or, in a stripped file, from the gap that they leave in `.eh_frame`.
+symbols. A stripped file is refused.
 """
 
 import re
@@ -52,8 +52,6 @@ FIELDS: Final = {
     "ThinString": ("actual",),
     "ExternalString": ("resource",),
 }  # fmt: skip
-_LEAST_GAP: Final = 256 << 10
-"""Builtins are 1.5 MB and more."""
 
 
 def detect(elf: ElfFile) -> RuntimeFile | None:
