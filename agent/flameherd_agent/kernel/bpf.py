@@ -10,6 +10,7 @@ import mmap
 import os
 import platform
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +22,10 @@ from numpy.typing import NDArray
 _SYSCALL = {"x86_64": 321, "aarch64": 280}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ATTR_BYTES = 128
+_LOCKED = frozenset((errno.EBUSY, errno.EDEADLK, errno.ETIMEDOUT, errno.E2BIG))
+"""A hash map's lock could not be had (`kernel/bpf/rqspinlock.c`); E2BIG: nor one of its free elements, or it is full."""
+_ATTEMPTS = 5
+_PAUSE_S = 0.001
 LICENSE = ctypes.create_string_buffer(b"GPL")
 
 
@@ -132,7 +137,14 @@ class Map:
             ctypes.addressof(value) if value is not None else 0,
             flags,
         )
-        call(command, attributes, self.name)
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                call(command, attributes, self.name)
+                return
+            except OSError as error:
+                if error.errno not in _LOCKED or not left:
+                    raise
+                time.sleep(_PAUSE_S)
 
     def lookup(self, key: bytes) -> bytes | None:
         """The value, or None. Per-CPU maps: all CPUs' values after one another, each padded to 8 bytes."""
