@@ -119,6 +119,9 @@ int fh_send_cold(struct bpf_perf_event_data *ctx) {
     cold->record.registers = s->leaf;
     __builtin_memcpy(cold->record.comm, s->comm, sizeof(s->comm));
     for (u32 i = 0; i < FH_MAX_KERNEL_FRAMES; i++) {
+        /* Else LLVM 19 computes the number of rounds and unrolls them up to a `!=`: no bound that the
+         * verifier sees. */
+        asm volatile("" : "+r"(i));
         if (i >= s->kernel_frames)
             break;
         cold->kernel[i] = s->words[i];
