@@ -21,7 +21,7 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends python3-bpfcc binutils \
  && rm -rf /var/lib/apt/lists/*
 # LLVM is linked with the solver Z3 (28 MB), for clang's static analyser. Nothing here analyses: its functions trap.
-RUN python3 /usr/local/bin/image_root.py /image base-files netbase ca-certificates python3 python3-bpfcc \
+RUN python3 /usr/local/bin/image_root.py /image base-files netbase ca-certificates ncurses-base python3 python3-bpfcc \
  && nm -D --undefined-only /image/usr/lib/*/libLLVM.so.* \
     | awk '$2 ~ /^Z3_/ {print ".globl " $2 "\n.type " $2 ", @function\n" $2 ": ud2"}' | as -o /tmp/z3.o \
  && ld -shared -z noexecstack -soname libz3.so.4 -o "$(echo /image/usr/lib/*-linux-gnu)/libz3.so.4" /tmp/z3.o \

@@ -19,8 +19,8 @@ UNUSED = {
     # Only maintainer scripts need them.
     *("bash", "cdebconf", "coreutils", "dash", "debconf", "debianutils", "dpkg", "mawk", "openssl", "perl-base"),
     *("sed", "tar", "ucf"),
-    # Behind modules of Python that nothing here imports: dbm, curses, readline, sqlite3, mailcap, zoneinfo.
-    *("libdb5.3t64", "libncursesw6", "libreadline8t64", "readline-common", "libsqlite3-0", "media-types", "tzdata"),
+    # Behind modules of Python that nothing here imports: dbm, readline, sqlite3, mailcap, zoneinfo.
+    *("libdb5.3t64", "libreadline8t64", "readline-common", "libsqlite3-0", "media-types", "tzdata"),
     # LLVM's solver, for clang's static analyser: the Dockerfile puts a stand-in there.
     "libz3-4",
     # Tools and headers of bcc; its Python module knows their paths but does not need them.
@@ -29,9 +29,9 @@ UNUSED = {
 LEFT_OUT = re.compile(
     r"/usr/share/(doc|man|locale|info|lintian|bug|bash-completion|pixmaps|applications|gdb|perl5)(/|$)"
     r"|/usr/lib/[^/]*/gconv(/|$)|/usr/include(/|$)|\.pyc$"
-    r"|/usr/lib/python3[^/]*/(test|ensurepip|idlelib|pydoc_data|turtledemo|tkinter|curses|dbm|sqlite3|venv"
+    r"|/usr/lib/python3[^/]*/(test|ensurepip|idlelib|pydoc_data|turtledemo|tkinter|dbm|sqlite3|venv"
     r"|__pycache__)(/|$)"
-    r"|/usr/lib/python3[^/]*/(config-|turtle\.py|lib-dynload/(_test|_xx|xx|_curses|readline|_dbm|_sqlite3))"
+    r"|/usr/lib/python3[^/]*/(config-|turtle\.py|lib-dynload/(_test|_xx|xx|readline|_dbm|_sqlite3))"
 )
 USER = ("flameherd:x:65532:65532::/:/sbin/nologin\n", "flameherd:x:65532:\n")
 
