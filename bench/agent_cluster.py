@@ -22,7 +22,7 @@ from flameherd_policy.agent_config import AgentEndpoint, PolicySlot, SlotSelecto
 from flameherd_policy.selectors import LabelSelector
 
 from tests.cluster.api import Api
-from tests.cluster.build import control_plane_binary
+from tests.cluster.build import kubernetes_binary
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.operating import AGENTS
 
@@ -143,7 +143,7 @@ def child(url: str, folder: str, mount: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        plane = ControlPlane(control_plane_binary(), Path(scratch))
+        plane = ControlPlane(kubernetes_binary(), Path(scratch))
         plane.start()
         try:
             api = plane.admin

@@ -36,7 +36,7 @@ from flameherd_policy.report import PolicyDelta, StatusDelta
 from bench.simulated_agents import POLICIES_PER_NODE, SimulatedAgents
 from bench.table import Row, render
 from tests.cluster.api import GROUP, Api, Json, eventually
-from tests.cluster.build import control_plane_binary
+from tests.cluster.build import kubernetes_binary
 from tests.cluster.conftest import install_kinds
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.operating import ACCOUNT, AGENTS, Operator, bind, grant
@@ -137,7 +137,7 @@ def computing(count: int, nodes: int) -> list[Row]:
 
 def operating(count: int, nodes: int, folder: Path) -> list[Row]:
     """The operator as it runs in a cluster."""
-    plane = ControlPlane(control_plane_binary(), folder)
+    plane = ControlPlane(kubernetes_binary(), folder)
     plane.start()
     try:
         install_kinds(plane.admin)

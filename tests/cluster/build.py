@@ -43,9 +43,6 @@ def kubernetes_binary() -> Path:
     return go_binary("kubernetes", SOURCE, settings=_settings(values))
 
 
-control_plane_binary = kubernetes_binary
-
-
 def helm_binary() -> Path:
     """helm. Raises `RuntimeError` with the build's output."""
     _, minor, _ = pinned("k8s.io/kubernetes").split(".")

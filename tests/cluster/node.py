@@ -101,7 +101,12 @@ class Node:
         }
         result = subprocess.run(
             [str(helm_binary()), *arguments],
-            env={"KUBECONFIG": str(self.plane.kubeconfig), "PATH": os.defpath, **homes},
+            env={
+                "KUBECONFIG": str(self.plane.kubeconfig),
+                "HOME": str(self._state),  # for its client's cache
+                "PATH": os.defpath,
+                **homes,
+            },
             cwd=CHECKOUT,
             capture_output=True,
             text=True,
