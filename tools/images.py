@@ -41,6 +41,8 @@ _WASTE = (
 )
 _KEPT = 3
 """Archives of one target in the cache: the newest ones."""
+_STORE_BYTES = 16 << 30
+"""Layers in the store when a build begins: above that all go. A first build of all three makes about 8 GB."""
 
 
 class ImageError(Exception):
@@ -228,6 +230,7 @@ def archive_of(target: str) -> Path:
         with (cache() / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not made.exists():
+                _bound_store()
                 base_image()
                 _build(target, made)
                 _forget(target)
@@ -246,8 +249,15 @@ def _build(target: str, made: Path) -> None:
         part.replace(made)
 
 
+def _bound_store() -> None:
+    """Layers stay, since the next build needs most of them; nothing tells which ones, so all go or none."""
+    store = cache() / f"storage-{_driver()}"
+    if int(_run("du", "-s", "--block-size=1", store).split()[0]) > _STORE_BYTES:
+        buildah("rmi", "--all", "--force")
+
+
 def _forget(target: str) -> None:
-    """Old archives go. Layers stay: the next build needs most of them."""
+    """Old archives go."""
     archives = sorted(cache().glob(f"{target}-*.tar"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-_KEPT]:
         old.unlink()

@@ -113,8 +113,8 @@ def test_stacks_of_exactly_the_selected_pods_arrive(
 def test_two_policies_have_their_own_rates_and_true_cpu_seconds(
     flameherd: Installed, shop: Pods, bank: Pods
 ) -> None:
-    shop.create(pod("s", {"app": "s"}, hog(cpu="300m")))
-    bank.create(pod("b", {"app": "b"}, hog(cpu="150m")))
+    shop.create(pod("s", {"app": "s"}, hog(cpu="600m")))
+    bank.create(pod("b", {"app": "b"}, hog(cpu="400m")))
     shop.running("app=s")
     bank.running("app=b")
     flameherd.policy("shop", "p", {"app": "s"}, 97)
