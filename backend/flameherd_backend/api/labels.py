@@ -211,19 +211,16 @@ def _buckets(
     step: int,
     buckets: int,
 ) -> list[Bucket]:
-    """Whole minutes from the sums by minute, if the buckets are made of them; what is left from samples."""
+    """In buckets of whole minutes a value counts where it begins: from the sums by minute where they tell it, else
+    from samples. In smaller ones it is spread over its span."""
+    if step % _MINUTE_MS:
+        return _spread(reader, selection, by, shown, start, step, buckets)
     begin, end = (
         -(-selection.from_ms // _MINUTE_MS) * _MINUTE_MS,
         selection.to_ms // _MINUTE_MS * _MINUTE_MS,
     )
-    minutes = (
-        step % _MINUTE_MS == 0
-        and begin < end
-        and selection.is_rolled_up()
-        and (not by or by in ROLLED_UP)
-    )
-    if not minutes:
-        return _spread(reader, selection, by, shown, start, step, buckets)
+    if begin >= end or not selection.is_rolled_up() or (by and by not in ROLLED_UP):
+        begin = end = selection.to_ms
     out: list[Bucket] = []
     edge, whole = "timeline_edges", "timeline_minutes"
     for query, from_ms, to_ms in (
