@@ -138,6 +138,8 @@ def cluster(
             api.delete(path, gracePeriodSeconds="0")
         for body in nodes:
             api.delete(f"/api/v1/nodes/{body['metadata']['name']}")
+        # One of these tests has written how many nodes it is on.
+        api.delete(f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets")
 
 
 @pytest.fixture
