@@ -76,6 +76,8 @@ def world(
     api.apply("/api/v1/namespaces/shop/serviceaccounts/default", account)
     grant(api)
     make_service(api)
+    # No kubelet here: how many nodes a DaemonSet is on is what other tests have written into its status.
+    api.delete(f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets")
     port = free_port()
     operator = Operator(
         control_plane, tmp_path_factory.mktemp("operator"), "--status-listen", f"127.0.0.1:{port}"
