@@ -7,7 +7,6 @@ asked of `javap`. Stubs that HotSpot generates may lie anywhere.
 
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,8 +15,8 @@ from functools import cache
 from flameherd_agent.model import Location, Sample
 from flameherd_agent.types import FrameType
 
+from tests import runtime_truth
 from tests.jdks import PROGRAMS, classes, tool
-from tests.truth import frames_of, render
 
 _STEP = re.compile(r"(~?)([\w.$<>*]+?)(?:@(\w+|\*))?(?:\*(\d+))?")
 ANYWHERE = -1
@@ -184,24 +183,15 @@ def _match(chain: Sequence[Call], frames: Sequence[JavaFrame]) -> tuple[str, int
 
 
 @dataclass
-class Verdict:
-    """What became of one program's samples."""
+class Verdict(runtime_truth.Verdict):
+    """And of the threads that they come from."""
 
-    samples: int = 0
-    right: int = 0
-    full: int = 0
     own: int = 0
     """Samples of the JVM's own threads, which run no Java: they are not judged."""
     threads: set[int] = field(default_factory=set)
-    why: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def share(self) -> float:
-        return self.right / max(1, self.samples)
 
     def describe(self) -> str:
-        lines = [f"{self.right} of {self.samples} right, {self.full} whole, {self.own} of the JVM"]
-        lines += [f"  {n} × {why}: {stack}" for (why, stack), n in self.why.most_common(5)]
-        return "\n".join(lines)
+        return f"{self.own} of the JVM, {len(self.threads)} threads; {super().describe()}"
 
 
 def judge(program: str, samples: Iterable[Sample], noted: bool = True) -> Verdict:
@@ -217,10 +207,5 @@ def judge(program: str, samples: Iterable[Sample], noted: bool = True) -> Verdic
             continue
         verdict.threads.add(thread)
         for sample in found:
-            why, full = wrong(program, sample, noted)
-            verdict.samples += sample.value
-            verdict.right += sample.value * (not why)
-            verdict.full += sample.value * full
-            if why:
-                verdict.why[why, render(frames_of(sample.stack))] += sample.value
+            verdict.add(sample, *wrong(program, sample, noted))
     return verdict

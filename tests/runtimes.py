@@ -5,13 +5,14 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests import java_truth, jdks, nodes, python_roots
+from tests import jdks, nodes, python_roots
 from tests.debian_roots import NoRootError
 from tests.ebpf import test_truth_cpython, test_truth_hotspot, test_truth_v8
 from tests.pythons import pythons
+from tests.runtime_truth import LIMIT_S, Verdict
 
 SAMPLES = 500
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "runtimes" / "README.md"
@@ -24,7 +25,7 @@ def _head(first: str, names: Sequence[str]) -> list[str]:
 def _cells(
     title: str,
     names: Sequence[str],
-    verdicts: dict[str, test_truth_cpython.Verdict] | dict[str, java_truth.Verdict],
+    verdicts: Mapping[str, Verdict],
 ) -> str:
     for name in names:
         sys.stderr.write(f"{title} {name}: {verdicts[name].describe()}\n")
@@ -46,7 +47,7 @@ def cpython() -> list[str]:
         _cells(
             f"CPython {python.name}",
             names,
-            test_truth_cpython.record(python, names, SAMPLES, test_truth_cpython.LIMIT_S),
+            test_truth_cpython.record(python, names, SAMPLES, LIMIT_S),
         )
         for python in sorted(everything, key=lambda one: (one.version, one.build))
     ]
@@ -67,7 +68,7 @@ def hotspot() -> list[str]:
         _cells(
             f"{jdk.name}, {tier}",
             names,
-            test_truth_hotspot.record(jdk, tier, names, SAMPLES, test_truth_hotspot.LIMIT_S),
+            test_truth_hotspot.record(jdk, tier, names, SAMPLES, LIMIT_S),
         )
         for jdk in sorted(everything, key=lambda one: (one.version, one.build))
         for tier in test_truth_hotspot.TABLE
@@ -91,7 +92,7 @@ def v8() -> list[str]:
             cases = [case for case in test_truth_v8.cases(node) if case[1] == tier]
             if not cases:
                 continue
-            verdicts = test_truth_v8.record(node, cases, SAMPLES, test_truth_v8.LIMIT_S)
+            verdicts = test_truth_v8.record(node, cases, SAMPLES, LIMIT_S)
             for case, verdict in verdicts.items():
                 sys.stderr.write(f"{node.name} {case}: {verdict.describe()}\n")
             found = {case[0]: f"{one.right} of {one.samples}" for case, one in verdicts.items()}

@@ -4,10 +4,11 @@ import pytest
 from flameherd_agent.recording import Recording
 
 from tests.ebpf.recorded import OPTIONS, STEP_S, needs_root, warm
-from tests.ebpf.test_truth_hotspot import SHARE, TIERS, needs_programs
+from tests.ebpf.test_truth_hotspot import TIERS, needs_programs
 from tests.java_truth import Verdict, judge
 from tests.jdks import Jdk, jdks
 from tests.programs.running import running_command
+from tests.runtime_truth import SHARE
 from tests.truth import samples_by_pid
 
 pytestmark = [needs_root, pytest.mark.timeout(900)]

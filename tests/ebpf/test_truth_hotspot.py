@@ -1,18 +1,16 @@
 """HotSpot: the Java frames of every stack are the program's own, between native ones, with their lines."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import cache
 
 import pytest
-from flameherd_agent.recording import Recording
 
 from tests.debian_roots import NoRootError
-from tests.ebpf.recorded import OPTIONS, STEP_S, needs_root, warm
+from tests.ebpf.recorded import needs_root
 from tests.java_truth import Verdict, judge
 from tests.jdks import SUITES, Jdk, NoJavacError, classes, jdks, missing, rooted
-from tests.programs.running import Running, running_command
-from tests.truth import samples_by_pid
+from tests.runtime_truth import FULL, LIMIT_S, SHORT
+from tests.runtime_truth import record as side_by_side
 
 pytestmark = [needs_root, pytest.mark.timeout(900)]
 NAMES = (
@@ -50,12 +48,6 @@ NOTED = ("everywhere", "interpreted")
 """Here the methods at the leaf are known too, where they are inlined."""
 QUICK = ("everywhere", "interpreted")
 """Without `--soak`: the two that are furthest apart."""
-FREQUENCY_HZ = 997
-SHORT, FULL = 300, 10_000
-LIMIT_S = 120.0
-SHARE = 0.99
-FORGIVEN = 6
-"""Wrong stacks of a short run: a few hundred samples cannot tell 99 % from 98 %."""
 SMALL = ("-Xmx128m", "-XX:+UseSerialGC")
 """Several JVMs run side by side."""
 
@@ -68,32 +60,10 @@ def noted(tier: str, name: str) -> bool:
 def record(
     jdk: Jdk, tier: str, names: Sequence[str], samples: int, limit_s: float
 ) -> dict[str, Verdict]:
-    """Every program side by side until each used CPU time for `samples`."""
-    with ExitStack() as stack:
-        programs: list[Running] = [
-            stack.enter_context(running_command(jdk.command(name, *SMALL, *TIERS[tier]), name))
-            for name in names
-        ]
-        recording = stack.enter_context(
-            Recording([p.pid for p in programs], frequency_hz=FREQUENCY_HZ, options=OPTIONS)
-        )
-        warm(recording, FREQUENCY_HZ)
-        began = [program.cpu_seconds() for program in programs]
-        needed_s = 1.3 * samples / FREQUENCY_HZ
-        waited = 0.0
-        while waited < limit_s and any(
-            program.cpu_seconds() - at < needed_s
-            for program, at in zip(programs, began, strict=True)
-        ):
-            for program in programs:
-                assert program.process.poll() is None, f"{program.name} has ended"
-            recording.run(STEP_S)
-            waited += STEP_S
-        result = recording.result()
-        unnamed = recording.engine.interpreters.unnamed
-    by_pid = samples_by_pid(result.profiles)
-    print(jdk.name, tier, result.outcomes, dict(unnamed))
-    return {p.name: judge(p.name, by_pid.get(p.pid, []), noted(tier, p.name)) for p in programs}
+    """Every program's verdict."""
+    commands = {name: jdk.command(name, *SMALL, *TIERS[tier]) for name in names}
+    found = side_by_side(commands, samples, limit_s, spare=1.3)
+    return {name: judge(name, found[name], noted(tier, name)) for name in names}
 
 
 @cache
@@ -103,11 +73,7 @@ def recorded(jdk: Jdk, tier: str) -> dict[str, Verdict]:
 
 
 def check(name: str, tier: str, verdict: Verdict) -> None:
-    assert verdict.samples >= SHORT, (name, verdict.describe())
-    allowed = max(FORGIVEN, (1 - SHARE) * verdict.samples)
-    assert verdict.samples - verdict.right <= allowed, (name, verdict.describe())
-    if noted(tier, name):
-        assert verdict.full >= 0.3 * verdict.samples, (name, verdict.describe())
+    verdict.check(name, whole=noted(tier, name))
     assert len(verdict.threads) == (4 if name == "Threads" else 1), (name, verdict.describe())
 
 
@@ -159,5 +125,4 @@ def test_other_releases_in_roots_of_their_own(suite: str, version: str, tier: st
 def test_at_full_length(jdk: Jdk) -> None:
     needs_programs()
     for name, verdict in record(jdk, AS_IT_COMES, NAMES, FULL, 3600.0).items():
-        assert verdict.samples >= FULL, (name, verdict.describe())
-        assert verdict.share() >= SHARE, (name, verdict.describe())
+        verdict.check_full(name)
