@@ -29,9 +29,9 @@ PERIOD_NS = round(1e9 / (FREQUENCY_HZ * TICKS_PER_PERIOD))
 SHORT_S = 6.0
 FULL_S = 60.0
 SLOT = SlotId(1)
-ERROR = 0.03
+ERROR = 0.02
 """Share of all ticks: /proc/stat has 10 ms for each CPU and field, and books interrupts that come while
-a CPU idles apart; half-busy machines were off by up to 2.1 %."""
+a CPU idles apart."""
 
 
 @dataclass(frozen=True)
